@@ -1,0 +1,352 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Storage roots, byte ranges and writes: the one place that says "safe" or why not.
+
+A copy may become an alias when its result, as ATen's view op lays it out, is dense
+in its base, its root is planned at a fixed address, and no write to that root lands
+between the copy and the last reader of what is derived from it. In doubt a copy
+stays the copy it was.
+"""
+
+import operator
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.schema import DeviceType
+from executorch.exir.tensor import TensorSpec
+from executorch_slice.exir.alias_decision import Reason, Verdict
+from executorch_slice.exir.alias_effects import CONTROL_FLOW, MemoryEffects
+from executorch_slice.exir.alias_layout import (
+    family_of,
+    has_static_arguments,
+    is_dense_tensor,
+    Layout,
+    overload_of,
+    PIECE_FAMILY,
+    VIEW_FAMILY,
+    view_layouts,
+)
+from executorch_slice.exir.memory import is_alias
+from torch.fx import GraphModule, Node
+from torch.utils._pytree import tree_leaves
+
+# Delegates that write their outputs where the planner put them. Others may point
+# an output at memory of their own.
+IN_PLACE_DELEGATES = frozenset({"XnnpackBackend"})
+
+# Views of such roots are elided by stock ExecuTorch, or left to `et_view`.
+_VIEW_IS_ALIAS = frozenset(
+    {
+        Reason.CONSTANT,
+        Reason.CUSTOM_PLANNER,
+        Reason.DELEGATE_OUTPUT,
+        Reason.DEVICE,
+        Reason.UNKNOWN_BASE,
+    }
+)
+_VIEW_IS_KERNEL = frozenset(
+    {
+        Reason.DYNAMIC,
+        Reason.UNPLANNED_BUFFER,
+        Reason.UNPLANNED_INPUT,
+        Reason.UNPLANNED_OUTPUT,
+    }
+)
+
+
+@dataclass(frozen=True)
+class PlannedMemory:
+    """What the memory planner will give an address, and whether it is known to.
+
+    Attributes:
+        graph_inputs: user inputs of the method.
+        graph_outputs: outputs of the method.
+        mutable_buffers: buffers that the method writes.
+        trusted: the planner is ExecuTorch's own.
+    """
+
+    graph_inputs: bool = True
+    graph_outputs: bool = True
+    mutable_buffers: bool = True
+    trusted: bool = True
+
+
+@dataclass
+class Copy:
+    """A copy that could be an alias, and what becomes of it.
+
+    Attributes:
+        node: the node that holds the result: the copy itself, or a piece of a split.
+        source: the node that copies; a split is the source of all its pieces.
+        base: what is copied from.
+        layout: where the result lies in `base`; None where its size or place is not
+            known, or it does not lie together.
+        verdict, reason: as in Decision.
+    """
+
+    node: Node
+    source: Node
+    base: Node
+    layout: Optional[Layout] = None
+    verdict: Verdict = "alias"
+    reason: Reason = Reason.SAFE
+
+    @property
+    def is_view(self) -> bool:
+        return family_of(overload_of(self.source)) in VIEW_FAMILY
+
+    @property
+    def joins_base(self) -> bool:
+        return self.verdict != "copy"
+
+    def refuse(self, reason: Reason) -> None:
+        self.verdict, self.reason = "copy", reason
+
+
+class AliasAnalysis:
+    """Decides every copy of one graph: see `copies` once it is constructed.
+
+    Args:
+        module: a method's graph, or a branch of its control flow, after SpecPropPass
+            and before out variants.
+        memory: what the planner will place.
+        is_method: False for a branch, whose placeholders are bound at run time.
+        enabled: False lets every copy stay one.
+
+    Attributes:
+        copies: each copy by the node that holds its result.
+    """
+
+    def __init__(
+        self,
+        module: GraphModule,
+        memory: PlannedMemory,
+        is_method: bool = True,
+        enabled: bool = True,
+    ) -> None:
+        self.module = module
+        self.memory = memory
+        self.is_method = is_method
+        self.effects = MemoryEffects(module)
+        self.copies: Dict[Node, Copy] = {}
+        output = module.graph.output_node()
+        self._output_specs = {id(s) for s in tree_leaves(output.meta.get("spec"))}
+        for node in module.graph.nodes:
+            self._add_copies(node)
+        if not enabled:
+            for copy in self.copies.values():
+                copy.refuse(Reason.SWITCHED_OFF)
+            return
+        for copy in self.copies.values():
+            self._check_layout(copy)
+        roots = self._place()
+        self._refuse_written()
+        self._refuse_conflicts(roots)
+        self._refuse_partial_splits()
+        self._reconsider()
+
+    def region_of(self, node: Node) -> Tuple[Node, int]:
+        """The root that holds the bytes of `node`, and where they start in it."""
+        offset = 0
+        parent = self._parent(node)
+        while parent is not None:
+            copy = self.copies.get(node)
+            if copy is not None and copy.layout is not None:
+                offset += copy.layout.byte_offset
+            node, parent = parent, self._parent(parent)
+        return node, offset
+
+    def _parent(self, node: Node) -> Optional[Node]:
+        """The node in whose memory `node` lies under the present verdicts."""
+        copy = self.copies.get(node)
+        if copy is not None and copy.joins_base:
+            return copy.base
+        if is_alias(node):
+            base: Any = node.args[0]
+            return base
+        return self.effects.joins.get(node)
+
+    def _add_copies(self, node: Node) -> None:
+        family = family_of(overload_of(node))
+        base = node.args[0] if node.args else None
+        if family is None or not isinstance(base, Node):
+            return
+        if family not in PIECE_FAMILY:
+            self.copies[node] = Copy(node, node, base)
+            return
+        for piece in node.users:
+            if piece.target is operator.getitem:
+                self.copies[piece] = Copy(piece, node, base)
+
+    def _check_layout(self, copy: Copy) -> None:
+        """Refuses what is no dense part of its base, wherever that is planned."""
+        spec, base = copy.node.meta.get("spec"), copy.base.meta.get("spec")
+        if not (is_dense_tensor(base) and is_dense_tensor(spec)):
+            return copy.refuse(Reason.NO_SPEC)
+        if spec.dtype != base.dtype:
+            return copy.refuse(Reason.NOT_DENSE)
+        if (
+            spec.is_dynamic_shape_tensor
+            or base.is_dynamic_shape_tensor
+            or not has_static_arguments(copy.source)
+        ):
+            contiguous = list(base.dim_order) == list(range(len(base.shape)))
+            copy.verdict = "kernel" if copy.is_view and contiguous else "copy"
+            copy.reason = Reason.DYNAMIC
+        else:
+            layouts = view_layouts(copy.source, base)
+            index: Any = 0 if copy.node is copy.source else copy.node.args[1]
+            if layouts and layouts[index].is_dense_as(spec):
+                copy.layout = layouts[index]
+            else:
+                copy.refuse(Reason.NOT_DENSE)
+        if copy.joins_base and any(user.op == "output" for user in copy.node.users):
+            copy.refuse(Reason.OUTPUT)
+
+    def _place(self) -> Dict[Node, Node]:
+        """Refuses copies without a placed root; the root of each node in the graph."""
+        roots: Dict[Node, Node] = {}
+        for node in self.effects.order:
+            copy = self.copies.get(node)
+            if copy is not None and copy.joins_base:
+                self._check_root(copy, roots[copy.base])
+            parent = self._parent(node)
+            roots[node] = node if parent is None else roots[parent]
+        return roots
+
+    def _check_root(self, copy: Copy, root: Node) -> None:
+        reason = self._why_unplaced(root)
+        if reason is None:
+            return
+        if copy.is_view and reason in _VIEW_IS_KERNEL:
+            copy.verdict, copy.reason = "kernel", reason
+        elif not (copy.is_view and reason in _VIEW_IS_ALIAS):
+            copy.refuse(reason)
+
+    def _why_unplaced(self, root: Node) -> Optional[Reason]:
+        """Why `root` has no fixed address at lowering, by the table of safe roots."""
+        spec = root.meta.get("spec")
+        if not isinstance(spec, TensorSpec):
+            return Reason.NO_SPEC
+        if not self.memory.trusted:
+            return Reason.CUSTOM_PLANNER
+        if spec.device != DeviceType.CPU:
+            return Reason.DEVICE
+        if spec.is_dynamic_shape_tensor:
+            return Reason.DYNAMIC
+        if root.op == "placeholder" and not self.is_method:
+            return Reason.CONTROL_FLOW_OPERAND
+        if spec.const or root.op == "get_attr":
+            return Reason.CONSTANT
+        if root.op == "placeholder":
+            return self._why_unplaced_input(root)
+        if self._is_output(spec) and self.is_method and not self.memory.graph_outputs:
+            return Reason.UNPLANNED_OUTPUT
+        return self._why_unplaced_result(root)
+
+    def _is_output(self, spec: TensorSpec) -> bool:
+        return id(spec) in self._output_specs
+
+    def _why_unplaced_input(self, root: Node) -> Optional[Reason]:
+        if root.meta.get("is_mutable_buffer", False):
+            return None if self.memory.mutable_buffers else Reason.UNPLANNED_BUFFER
+        return None if self.memory.graph_inputs else Reason.UNPLANNED_INPUT
+
+    def _why_unplaced_result(self, root: Node) -> Optional[Reason]:
+        producer: Any = root.args[0] if root.target is operator.getitem else root
+        if producer.target in CONTROL_FLOW:
+            return Reason.CONTROL_FLOW_RESULT
+        if producer.target is executorch_call_delegate:
+            lowered = getattr(self.module, producer.args[0].target)
+            known = lowered.backend_id in IN_PLACE_DELEGATES
+            return None if known else Reason.DELEGATE_OUTPUT
+        return None if overload_of(producer) is not None else Reason.UNKNOWN_BASE
+
+    def _refuse_written(self) -> None:
+        """A write to a copy must not reach its base, so what is written is copied."""
+        for root in self.effects.writes:
+            copy = self.copies.get(root)
+            if copy is not None and copy.joins_base:
+                copy.refuse(Reason.WRITTEN)
+
+    def _refuse_conflicts(self, roots: Dict[Node, Node]) -> None:
+        """Refuses copies that a write to their root overtakes.
+
+        Walks backwards, so that all that is derived from a copy is decided before
+        it. `roots` may join more than will be joined in the end; `_reconsider` gives
+        back what that costs.
+        """
+        last_reads: Dict[Node, int] = {}
+        for node in reversed(self.effects.order):
+            copy = self.copies.get(node)
+            last_read = self._last_read(node, last_reads)
+            if copy is not None and copy.joins_base:
+                if self._is_overtaken(roots[node], node, last_read):
+                    copy.refuse(Reason.CONFLICTING_WRITE)
+            self._extend(self._parent(node), last_read, last_reads)
+
+    def _last_read(self, node: Node, derived: Dict[Node, int]) -> int:
+        own = max((self.effects.order[user] for user in node.users), default=-1)
+        return max(own, derived.get(node, -1))
+
+    def _extend(
+        self, node: Optional[Node], last_read: int, last_reads: Dict[Node, int]
+    ) -> None:
+        if node is not None:
+            last_reads[node] = max(last_read, last_reads.get(node, -1))
+
+    def _is_overtaken(self, root: Node, first: Node, last_read: int) -> bool:
+        """Whether a write to `root` lands after `first`, not after `last_read`."""
+        writes = self.effects.writes.get(root, [])
+        after = bisect_right(writes, self.effects.order[first])
+        return after < len(writes) and writes[after] <= last_read
+
+    def _refuse_partial_splits(self) -> None:
+        """A split whose kernel runs for one piece writes all: nothing is saved."""
+        kept = {c.source for c in self.copies.values() if not c.joins_base}
+        for copy in self.copies.values():
+            indexed = all(u.target is operator.getitem for u in copy.source.users)
+            is_piece = copy.node is not copy.source
+            if is_piece and copy.joins_base and (copy.source in kept or not indexed):
+                copy.refuse(Reason.SPLIT_STAYS)
+
+    def _reconsider(self) -> None:
+        """Takes back a conflict that only a copy refused meanwhile had brought."""
+        retry = [
+            copy
+            for copy in self.copies.values()
+            if copy.reason is Reason.CONFLICTING_WRITE
+            and copy.layout is not None
+            and copy.node is copy.source
+        ]
+        if not retry:
+            return
+        last_reads: Dict[Node, int] = {}
+        for node in reversed(self.effects.order):
+            self._extend(
+                self._parent(node), self._last_read(node, last_reads), last_reads
+            )
+        for copy in retry:
+            aliases = [copy.node, *self._aliases_up_from(copy.base)]
+            root, _ = self.region_of(copy.base)
+            last_read = self._last_read(copy.node, last_reads)
+            if not self._is_overtaken(root, aliases[-1], last_read):
+                copy.verdict, copy.reason = "alias", Reason.SAFE
+                self._check_root(copy, root)
+            if copy.joins_base:
+                for node in aliases:
+                    self._extend(node, last_read, last_reads)
+
+    def _aliases_up_from(self, node: Optional[Node]) -> Iterator[Node]:
+        """`node` and its bases, as far as they are copies that join their base."""
+        while node is not None:
+            copy = self.copies.get(node)
+            if copy is not None and copy.joins_base:
+                yield node
+            node = self._parent(node)

@@ -1,0 +1,70 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""What the analysis says of each copy: alias or copy, and why."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, Optional
+
+Verdict = Literal["alias", "kernel", "copy"]
+
+
+class Reason(Enum):
+    """Why a copy is an alias or stays one. Names are stable; `str()` explains."""
+
+    SAFE = "its bytes already lie in its base, and stay unchanged while they are read"
+    CONFLICTING_WRITE = "its base is overwritten before its last reader has run"
+    CONSTANT = "its base is a constant, and a program cannot point into a constant"
+    CONTROL_FLOW_OPERAND = "its base is bound to an outer value when the branch runs"
+    CONTROL_FLOW_RESULT = "its base is a control flow result, which moves at run time"
+    CUSTOM_PLANNER = "the memory planner is not ExecuTorch's own and promises nothing"
+    DELEGATE_OUTPUT = "its base comes from a delegate that may move its outputs"
+    DEVICE = "its base is not in CPU memory"
+    DYNAMIC = "its size, its place or its base's size is known only at run time"
+    NOT_DENSE = "its elements do not lie together in its base"
+    NO_SPEC = "it or its base has no dense tensor spec"
+    OUTPUT = "the method returns it, and callers may replace an output's memory"
+    SPLIT_STAYS = "another piece of the split needs a copy, so its kernel runs anyway"
+    SWITCHED_OFF = "aliases are switched off in the config"
+    UNKNOWN_BASE = "its base comes from an op whose memory is not planned"
+    UNPLANNED_BUFFER = "its base is a mutable buffer that is not memory planned"
+    UNPLANNED_INPUT = "its base is a graph input that is not memory planned"
+    UNPLANNED_OUTPUT = "its base is a graph output that is not memory planned"
+    WRITTEN = "it is written in place, which would change its base too"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of one copy.
+
+    Attributes:
+        method: name of the method that holds it.
+        node: name of the FX node; behind the names of the submodules that hold it.
+        op: the copy's overload, e.g. ``aten.slice_copy.Tensor``.
+        verdict: "alias", no instruction; "kernel", a runtime instruction that moves
+            no data; "copy", the kernel it always was.
+        reason: why.
+        nbytes: bytes of the result, at the upper bound of dynamic sizes.
+        base: name of the node whose memory the result lies in, or is copied from.
+        byte_offset: bytes from the start of `base`; None where it is not known or
+            the result does not lie together.
+    """
+
+    method: str
+    node: str
+    op: str
+    verdict: Verdict
+    reason: Reason
+    nbytes: int
+    base: str
+    byte_offset: Optional[int]
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.node} ({self.op}): {self.verdict}: {self.reason}"

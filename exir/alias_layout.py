@@ -1,0 +1,122 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Where a copy's result lies in its base: ATen's view ops answer, on meta tensors."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import List, Optional, Tuple
+
+import torch
+from executorch.exir.operator.convert import unwrap_op_overload
+from executorch.exir.tensor import stride_from_dim_order, TensorSpec
+from torch.fx import Node
+
+# ATen names without "_copy": an op and its view twin have the same arguments.
+SLICE_FAMILY = frozenset({"narrow", "select", "slice"})
+PIECE_FAMILY = frozenset({"chunk", "split", "split_with_sizes", "unbind"})
+VIEW_FAMILY = frozenset({"view"})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A tensor as ATen's view op lays it out in its base.
+
+    Attributes:
+        size: elements in each dim.
+        stride: elements between neighbours in each dim.
+        byte_offset: bytes from the start of the base.
+        nbytes: bytes of the dense tensor of this size.
+    """
+
+    size: Tuple[int, ...]
+    stride: Tuple[int, ...]
+    byte_offset: int
+    nbytes: int
+
+    def is_dense_as(self, spec: TensorSpec) -> bool:
+        """Whether these bytes, as they lie, are the tensor that `spec` describes.
+
+        Strides of dims with one element and of empty tensors address nothing.
+        """
+        if list(self.size) != list(spec.shape):
+            return False
+        dense = stride_from_dim_order(list(self.size), list(spec.dim_order))
+        return self.nbytes == 0 or all(
+            size == 1 or stride == want
+            for size, stride, want in zip(self.size, self.stride, dense)
+        )
+
+
+def overload_of(node: Node) -> Optional[torch._ops.OpOverload]:
+    """The ATen or custom overload behind an aten, edge or backend spelling."""
+    try:
+        return unwrap_op_overload(node.target) if node.op == "call_function" else None
+    except TypeError:
+        return None
+
+
+@lru_cache(maxsize=None)
+def family_of(op: Optional[torch._ops.OpOverload]) -> Optional[str]:
+    """The name of `op` without "_copy" if it belongs to a family, else None."""
+    if op is None or op.namespace != "aten" or any(
+        arg.is_out for arg in op._schema.arguments
+    ):
+        return None
+    name = op._schema.name.removeprefix("aten::").removesuffix("_copy")
+    known = name in SLICE_FAMILY | PIECE_FAMILY | VIEW_FAMILY
+    return name if known else None
+
+
+def is_dense_tensor(spec: object) -> bool:
+    """Whether `spec` describes one strided tensor."""
+    return (
+        isinstance(spec, TensorSpec)
+        and not spec.is_sparse
+        and spec.layout == torch.strided
+    )
+
+
+def has_static_arguments(node: Node) -> bool:
+    """Whether all arguments of `node` but the base are known at lowering."""
+    flat = torch.utils._pytree.tree_leaves([node.args[1:], node.kwargs])
+    return not any(isinstance(leaf, (Node, torch.SymInt)) for leaf in flat)
+
+
+def view_layouts(node: Node, base: TensorSpec) -> List[Layout]:
+    """Runs the view twin of `node` on a meta tensor that has the layout of `base`.
+
+    Args:
+        node: a call with static arguments of an op of one of the families, args[0]
+            being the base.
+        base: a static spec, the layout of args[0].
+
+    Returns:
+        A layout for each result; none where ATen has no such view of these bytes.
+    """
+    op = overload_of(node)
+    family = family_of(op)
+    if op is None or family is None:
+        return []
+    twin = getattr(getattr(torch.ops.aten, family), op._overloadname, None)
+    if twin is None:
+        return []
+    stride = stride_from_dim_order(list(base.shape), list(base.dim_order))
+    meta = torch.empty_strided(base.shape, stride, dtype=base.dtype, device="meta")
+    try:
+        views = twin(meta, *node.args[1:], **node.kwargs)
+    except RuntimeError:  # ATen: these bytes cannot be viewed so
+        return []
+    views = [views] if isinstance(views, torch.Tensor) else views
+    if any(view.dtype != base.dtype for view in views):
+        return []
+    return [_layout_of(view) for view in views]
+
+
+def _layout_of(view: torch.Tensor) -> Layout:
+    nbytes = view.numel() * view.itemsize
+    offset = int(view.storage_offset()) * view.itemsize if nbytes else 0
+    return Layout(tuple(view.shape), view.stride(), offset, nbytes)

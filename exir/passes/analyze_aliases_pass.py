@@ -1,0 +1,104 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Analyses a method once, for all passes that apply what it decides."""
+
+from typing import Dict, Iterator, List, Optional
+
+import torch
+from executorch.exir.sym_util import eval_shape_upper_bound
+from executorch.exir.tensor import num_bytes_from_shape_and_dtype, TensorSpec
+from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy, PlannedMemory
+from executorch_slice.exir.alias_decision import Decision
+from executorch_slice.exir.alias_layout import overload_of
+from executorch_slice.exir.memory_planning import share_inplace_specs
+from torch.fx import GraphModule
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
+
+DECISIONS_KEY = "alias_decisions"
+
+
+class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
+    """Decides every copy of a method and its branches, and changes none.
+
+    Leaves the decisions in ``graph_module.meta["alias_decisions"]``. In-place results
+    get the spec of the argument they are written to, as memory planning gives them
+    later, so that an alias of one has a root that stays.
+
+    Args:
+        memory: what the planner will place.
+        method: name of the method, for the decisions.
+        enabled: False decides "copy" for all.
+    """
+
+    def __init__(
+        self,
+        memory: PlannedMemory = PlannedMemory(),
+        method: str = "forward",
+        enabled: bool = True,
+    ) -> None:
+        super().__init__()
+        self.memory = memory
+        self.method = method
+        self.enabled = enabled
+        self.analyses: Dict[GraphModule, AliasAnalysis] = {}
+
+    def call(self, graph_module: GraphModule) -> PassResult:
+        self.analyses = {}
+        decisions: List[Decision] = []
+        for name, module in graph_module.named_modules():
+            if isinstance(module, GraphModule):
+                if self.enabled:
+                    share_inplace_specs(module)
+                analysis = AliasAnalysis(
+                    module, self.memory, is_method=not name, enabled=self.enabled
+                )
+                self.analyses[module] = analysis
+                decisions += [
+                    self._decision(analysis, copy, f"{name}." if name else "")
+                    for copy in analysis.copies.values()
+                    if not copy.is_view
+                ]
+        graph_module.meta[DECISIONS_KEY] = decisions
+        return PassResult(graph_module, False)
+
+    def copies(self) -> Iterator[Copy]:
+        """Each copy of the method and its branches, bases before what they serve."""
+        for analysis in self.analyses.values():
+            yield from analysis.copies.values()
+
+    def _decision(self, analysis: AliasAnalysis, copy: Copy, prefix: str) -> Decision:
+        base, offset = analysis.region_of(copy.base)
+        return Decision(
+            method=self.method,
+            node=prefix + copy.node.name,
+            op=str(overload_of(copy.source)),
+            verdict=copy.verdict,
+            reason=copy.reason,
+            nbytes=_upper_bound_nbytes(copy.node.meta.get("spec")),
+            base=prefix + base.name,
+            byte_offset=offset + copy.layout.byte_offset if copy.layout else None,
+        )
+
+
+def analysed(
+    graph_module: GraphModule, analysis: Optional[AnalyzeAliasesPass]
+) -> AnalyzeAliasesPass:
+    """`analysis` if there is one, else a new one that has seen `graph_module`."""
+    if analysis is None:
+        analysis = AnalyzeAliasesPass()
+        analysis(graph_module)
+    return analysis
+
+
+def _upper_bound_nbytes(spec: object) -> int:
+    """Bytes of a tensor at the upper bound of its sizes; 0 where it has none."""
+    if not isinstance(spec, TensorSpec):
+        return 0
+    shape = eval_shape_upper_bound(spec.shape)
+    if not all(isinstance(size, int) for size in shape):
+        return 0
+    return num_bytes_from_shape_and_dtype(torch.Size(shape), spec.dtype)

@@ -1,0 +1,118 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""ReplaceSliceCopyWithSlicePass: slices, selects and split pieces without a copy."""
+
+from itertools import accumulate
+from typing import Any, Dict, Optional, Tuple
+
+from executorch.exir import memory
+from executorch.exir.tensor import TensorSpec
+from executorch_slice.exir import memory as alias_memory
+from executorch_slice.exir.alias_analysis import Copy
+from executorch_slice.exir.alias_layout import family_of, overload_of
+from executorch_slice.exir.passes.analyze_aliases_pass import (
+    analysed,
+    AnalyzeAliasesPass,
+)
+from executorch_slice.exir.passes.replace_view_copy_with_view_pass import _ViewSpec
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
+
+
+class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
+    """Turns the slice-family copies that are safe aliases into alias nodes.
+
+    `slice_copy`, `narrow_copy` and pieces of a split become `memory.slice`,
+    `select_copy` and pieces of an unbind `memory.select`; what has all bytes of a
+    contiguous base becomes `memory.view`. A split of which every piece is an alias
+    disappears. During memory planning an alias shares the storage of its root.
+
+    Run it after SpecPropPass and ReplaceViewCopyWithViewPass, before ToOutVarPass.
+
+    Args:
+        analysis: a pass that has analysed the graph; without one, this pass
+            analyses the graph that it is called with.
+    """
+
+    def __init__(self, analysis: Optional[AnalyzeAliasesPass] = None) -> None:
+        super().__init__()
+        self.analysis = analysis
+
+    def call(self, graph_module: GraphModule) -> PassResult:
+        self._analysed = analysed(graph_module, self.analysis)
+        slices = [c for c in self._analysed.copies() if not c.is_view and c.joins_base]
+        for copy in slices:
+            _rewrite(copy)
+        for source in dict.fromkeys(c.source for c in slices if c.source is not c.node):
+            if not source.users:
+                source.graph.erase_node(source)
+        for module in self._analysed.analyses:
+            module.recompile()
+        return PassResult(graph_module, bool(slices))
+
+    def requires(self, graph_module: GraphModule) -> None:
+        """Memory is not planned yet: a copy that has an address keeps it."""
+        for module in graph_module.modules():
+            for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+                spec = node.meta.get("spec")
+                if family_of(overload_of(node)) and isinstance(spec, TensorSpec):
+                    assert spec.mem_offset is None, f"{node} is planned already"
+
+    def ensures(self, graph_module: GraphModule) -> None:
+        """Each alias has a _ViewSpec inside its root, and `output` uses none."""
+        for module in graph_module.modules():
+            for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+                if alias_memory.is_alias(node):
+                    spec = node.meta["spec"]
+                    root = alias_memory.alias_root(node).meta["spec"]
+                    assert isinstance(spec, _ViewSpec) and spec._base is root, node
+                    assert all(user.op != "output" for user in node.users), node
+
+
+def _rewrite(copy: Copy) -> None:
+    """Points `copy.node` at its base, with an alias op that says which part."""
+    node, base, layout = copy.node, copy.base, copy.layout
+    assert layout is not None, f"{node} is an alias without a layout"
+    base_spec, spec = base.meta["spec"], node.meta["spec"]
+    contiguous = list(base_spec.dim_order) == list(range(len(base_spec.shape)))
+    if layout.nbytes == base_spec.nbytes() and contiguous:
+        node.target, node.args = memory.view, (base, list(layout.size))
+    else:
+        node.target, node.args = _alias_call(copy)
+    node.kwargs = {}
+    node.meta["spec"] = _ViewSpec(
+        base_spec, layout.size, layout.byte_offset, spec.dim_order
+    )
+
+
+def _alias_call(copy: Copy) -> Tuple[Any, Tuple[Any, ...]]:
+    """The alias op for `copy`, and its arguments."""
+    base, given = copy.base, _arguments(copy.source)
+    dim = given.get("dim", 0)
+    family = family_of(overload_of(copy.source))
+    if family == "slice":
+        bounds = (given.get("start"), given.get("end"), given.get("step", 1))
+        return alias_memory.slice, (base, dim, *bounds)
+    if family == "select":
+        return alias_memory.select, (base, dim, given["index"])
+    if family == "narrow":
+        start = given["start"]
+        start += base.meta["spec"].shape[dim] if start < 0 else 0
+        return alias_memory.slice, (base, dim, start, start + given["length"])
+    index: Any = copy.node.args[1]
+    if family == "unbind":
+        return alias_memory.select, (base, dim, index)
+    sizes = [piece.shape[dim] for piece in copy.source.meta["val"]]
+    ends = list(accumulate(sizes, initial=0))
+    return alias_memory.slice, (base, dim, ends[index], ends[index + 1])
+
+
+def _arguments(node: Node) -> Dict[str, Any]:
+    """Arguments of `node` by their names in its schema."""
+    op = overload_of(node)
+    names = [a.name for a in op._schema.arguments] if op is not None else []
+    return {**dict(zip(names, node.args)), **node.kwargs}

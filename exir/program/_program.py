@@ -1,0 +1,95 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Where the alias passes stand in `to_executorch()`."""
+
+from functools import partial
+from typing import Any, List, Optional
+
+from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
+from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
+from executorch.exir.program import _program as upstream
+from executorch_slice.exir.alias_analysis import PlannedMemory
+from executorch_slice.exir.alias_decision import Decision
+from executorch_slice.exir.capture._config import AliasConfig, ExecutorchBackendConfig
+from executorch_slice.exir.passes.analyze_aliases_pass import (
+    AnalyzeAliasesPass,
+    DECISIONS_KEY,
+)
+from executorch_slice.exir.passes.replace_slice_copy_with_slice_pass import (
+    ReplaceSliceCopyWithSlicePass,
+)
+from executorch_slice.exir.passes.replace_view_copy_with_view_pass import (
+    ReplaceViewCopyWithViewPass,
+)
+
+_upstream_pre_memory_planning_passes = upstream.pre_memory_planning_passes
+_UpstreamReplaceViewCopyWithViewPass = upstream.ReplaceViewCopyWithViewPass
+
+
+def pre_memory_planning_passes(config: Any, name: Optional[str] = None) -> List[Any]:
+    """Upstream's passes, with the decision and the rewrites where views are elided."""
+    passes: List[Any] = _upstream_pre_memory_planning_passes(config, name)
+    alias = config.alias if isinstance(config, ExecutorchBackendConfig) else AliasConfig()
+    enabled = alias.enabled and config.remove_view_copy
+    analysis = AnalyzeAliasesPass(planned_memory(config, name), name or "forward", enabled)
+    if not enabled:
+        return [analysis, *passes]
+    (at,) = (
+        i
+        for i, p in enumerate(passes)
+        if isinstance(p, _UpstreamReplaceViewCopyWithViewPass)
+    )
+    passes[at : at + 1] = [
+        analysis,
+        ReplaceViewCopyWithViewPass(analysis),
+        ReplaceSliceCopyWithSlicePass(analysis),
+    ]
+    return passes
+
+
+def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:
+    """What the memory planning pass of method `name` will place."""
+    planner = config.memory_planning_pass
+    if isinstance(planner, dict):
+        default = upstream.ExecutorchBackendConfig().memory_planning_pass
+        planner = planner.get(name, default)
+    if type(planner) is not MemoryPlanningPass or not _is_shipped(planner):
+        return PlannedMemory(trusted=False)
+    return PlannedMemory(
+        graph_inputs=planner.alloc_graph_input,
+        graph_outputs=planner.alloc_graph_output,
+        mutable_buffers=planner.alloc_mutable_buffers,
+    )
+
+
+def _is_shipped(planner: Any) -> bool:
+    """Whether `planner` runs only algorithms that ExecuTorch ships."""
+    suite = planner.memory_planning_algo
+    if type(suite) is not MemoryPlanningAlgorithmSuite:
+        return False
+    algorithms = [a.func if isinstance(a, partial) else a for a in suite.algo_list]
+    homes = [getattr(a, "__module__", "") for a in algorithms]
+    return all(home.startswith("executorch.exir.") for home in homes)
+
+
+def decisions(manager: Any) -> List[Decision]:
+    """One Decision for each slice-family copy of each method of a lowered program.
+
+    Args:
+        manager: what `to_executorch()` returned.
+
+    Returns:
+        The decisions, methods in name order; none where the program was lowered
+        without this package.
+    """
+    return [
+        decision
+        for method in sorted(manager.methods)
+        for decision in manager.exported_program(method).graph_module.meta.get(
+            DECISIONS_KEY, ()
+        )
+    ]

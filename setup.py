@@ -1,0 +1,26 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Maps the repository's folders, which carry ExecuTorch's names, into one package."""
+
+from setuptools import find_packages, setup
+
+PACKAGE = "executorch_slice"
+TREE = ("exir",)  # folders of the ExecuTorch tree that this repository extends
+
+folders = {PACKAGE: f"src/{PACKAGE}"}
+for package in find_packages(f"src/{PACKAGE}"):
+    folders[f"{PACKAGE}.{package}"] = f"src/{PACKAGE}/{package.replace('.', '/')}"
+for root in TREE:
+    for package in [root, *(f"{root}.{p}" for p in find_packages(root))]:
+        if "tests" not in package.split("."):
+            folders[f"{PACKAGE}.{package}"] = package.replace(".", "/")
+
+setup(
+    packages=list(folders),
+    package_dir=folders,
+    package_data={PACKAGE: ["py.typed"]},
+)

@@ -1,0 +1,83 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""What a lowered program costs, as its schema tells it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from executorch.exir import ExecutorchProgramManager
+from executorch.exir.schema import ExecutionPlan, KernelCall, Tensor, TensorList
+from executorch.exir.tensor import get_scalar_type, num_bytes_from_shape_and_dtype
+
+SLICE_FAMILY = frozenset(
+    {
+        "narrow_copy",
+        "select_copy",
+        "slice_copy",
+        "split_copy",
+        "split_with_sizes_copy",
+        "unbind_copy",
+    }
+)
+
+
+@dataclass(frozen=True)
+class ProgramCost:
+    """Costs of a program, over all its methods.
+
+    Attributes:
+        instructions: instructions of any kind, those in a loop counted once.
+        slice_instructions: those that call a kernel of the slice family.
+        bytes_copied: bytes that the slice family writes in one inference, at the
+            upper bound of dynamic sizes.
+        arena_bytes: planned memory.
+        pte_bytes: size of the `.pte`.
+    """
+
+    instructions: int
+    slice_instructions: int
+    bytes_copied: int
+    arena_bytes: int
+    pte_bytes: int
+
+
+def program_cost(manager: ExecutorchProgramManager) -> ProgramCost:
+    plans = manager.executorch_program.execution_plan
+    copied = [_out_bytes(plan, call) for plan in plans for call in _slice_calls(plan)]
+    return ProgramCost(
+        instructions=sum(len(c.instructions) for plan in plans for c in plan.chains),
+        slice_instructions=len(copied),
+        bytes_copied=sum(copied),
+        arena_bytes=sum(sum(plan.non_const_buffer_sizes) for plan in plans),
+        pte_bytes=len(manager.buffer),
+    )
+
+
+def _slice_calls(plan: ExecutionPlan) -> Iterator[KernelCall]:
+    for chain in plan.chains:
+        for instruction in chain.instructions:
+            call = instruction.instr_args
+            if isinstance(call, KernelCall):
+                namespace, _, name = plan.operators[call.op_index].name.partition("::")
+                if namespace == "aten" and name in SLICE_FAMILY:
+                    yield call
+
+
+def _out_bytes(plan: ExecutionPlan, call: KernelCall) -> int:
+    """Bytes of the result, which is the last argument and may be a list."""
+    out = plan.values[call.args[-1]].val
+    tensors = (
+        [plan.values[i].val for i in out.items] if isinstance(out, TensorList) else [out]
+    )
+    return sum(_nbytes(tensor) for tensor in tensors if isinstance(tensor, Tensor))
+
+
+def _nbytes(tensor: Tensor) -> int:
+    return num_bytes_from_shape_and_dtype(
+        torch.Size(tensor.sizes), get_scalar_type(tensor.scalar_type)
+    )

@@ -1,0 +1,274 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""The seams: every place where this package touches an installed ExecuTorch.
+
+Nothing else in the repository changes upstream state. `join()` checks all seams
+before it changes the first, and changes each once; the switch of the package is
+asked when a seam that changes stock behaviour is used.
+"""
+
+import functools
+import inspect
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Callable, List, Literal, Optional, Tuple
+
+from executorch_slice._activation import is_enabled, UnsupportedExecuTorchError
+
+SUPPORTED = ((1, 5), (1, 6))  # from, up to but not including
+TREE = "executorch_slice"
+
+
+@dataclass(frozen=True)
+class Seam:
+    """One upstream attribute, and what stands in its place.
+
+    Attributes:
+        module, attribute: where upstream keeps it; a method is "Class.method".
+        action: "add" a new name; "replace" at all times, where programs without
+            aliases see no difference; "switch" while the package is enabled;
+            "extend" a set or dict.
+        counterpart: "module:attribute" in this tree.
+        why: what the change is for.
+        until: the upstream change that makes it obsolete.
+        parameters: names that the function upstream must have, else the seam does
+            not fit.
+        bindings: modules that import the function by name, and need it replaced too.
+    """
+
+    module: str
+    attribute: str
+    action: Literal["add", "replace", "switch", "extend"]
+    counterpart: str
+    why: str
+    until: str
+    parameters: Optional[Tuple[str, ...]] = None
+    bindings: Tuple[str, ...] = ()
+
+
+SEAMS = (
+    Seam(
+        module="executorch.exir.memory",
+        attribute="slice",
+        action="add",
+        counterpart="exir.memory:slice",
+        why="target of the nodes that stand for slices of planned memory",
+        until="exir/memory.py has slice",
+    ),
+    Seam(
+        module="executorch.exir.memory",
+        attribute="select",
+        action="add",
+        counterpart="exir.memory:select",
+        why="target of the nodes that stand for selects of planned memory",
+        until="exir/memory.py has select",
+    ),
+    Seam(
+        module="executorch.exir.passes.replace_view_copy_with_view_pass",
+        attribute="_ViewSpec",
+        action="replace",
+        counterpart="exir.passes.replace_view_copy_with_view_pass:_ViewSpec",
+        why="a spec for a byte range of its base, not only for all of it",
+        until="_ViewSpec takes a byte offset",
+        parameters=("base", "shape"),
+    ),
+    Seam(
+        module="executorch.exir.passes",
+        attribute="to_out_var_skiplist",
+        action="extend",
+        counterpart="exir.memory:ALIAS_OPS",
+        why="an alias op has no out variant",
+        until="to_out_var_skiplist holds the alias ops",
+    ),
+    Seam(
+        module="executorch.exir.passes.spec_prop_pass",
+        attribute="SpecPropPass.update_placeholder_tensor_specs",
+        action="replace",
+        counterpart="exir.passes.spec_prop_pass:update_placeholder_tensor_specs",
+        why="the last place that sees the signature tells buffers from user inputs",
+        until="passes before memory planning are given the graph signature",
+        parameters=("self", "exported_program", "graph_module"),
+    ),
+    Seam(
+        module="executorch.exir.program._program",
+        attribute="pre_memory_planning_passes",
+        action="switch",
+        counterpart="exir.program._program:pre_memory_planning_passes",
+        why="puts the analysis and the alias passes where views are elided",
+        until="pre_memory_planning_passes lists ReplaceSliceCopyWithSlicePass",
+        parameters=("config", "name"),
+    ),
+    Seam(
+        module="executorch.exir.memory_planning",
+        attribute="get_node_tensor_specs",
+        action="replace",
+        counterpart="exir.memory_planning:get_node_tensor_specs",
+        why="an alias needs the memory of its root, and none of its own",
+        until="get_node_tensor_specs knows the alias ops and follows their chains",
+        parameters=("node",),
+        bindings=(
+            "executorch.exir.banked_memory_planning",
+            "executorch.exir.passes.memory_planning_pass",
+            "executorch.util.activation_memory_profiler",
+        ),
+    ),
+    Seam(
+        module="executorch.exir.memory_planning",
+        attribute="collect_specs_from_nodes",
+        action="replace",
+        counterpart="exir.memory_planning:collect_specs_from_nodes",
+        why="alias ops are among those that a planned graph may hold",
+        until="collect_specs_from_nodes knows the alias ops",
+        parameters=(
+            "nodes",
+            "graph_signature",
+            "ignore_graph_input",
+            "ignore_graph_output",
+            "ignore_mutable_buffers",
+            "ignore_const",
+            "ignore_out_var_node",
+            "dedup",
+            "do_assertion",
+            "ignore_dynamic_unbound_tensor",
+        ),
+        bindings=(
+            "executorch.backends.cadence.aot.memory_planning",
+            "executorch.exir.passes.memory_planning_pass",
+        ),
+    ),
+    Seam(
+        module="executorch.exir.memory_planning",
+        attribute="update_all_tensors_lifetime",
+        action="switch",
+        counterpart="exir.memory_planning:update_all_tensors_lifetime",
+        why="readers of an in-place result keep the memory that it lies in alive",
+        until="update_all_tensors_lifetime extends lifetimes through in-place results",
+        parameters=("graph_module", "graph_signature"),
+    ),
+    Seam(
+        module="executorch.exir.emit._emitter",
+        attribute="_Emitter.call_function",
+        action="replace",
+        counterpart="exir.emit._emitter:call_function",
+        why="a planned alias needs no instruction",
+        until="_Emitter.call_function emits the alias ops",
+        parameters=("self", "target", "args", "kwargs"),
+    ),
+    Seam(
+        module="executorch.exir.serde.export_serialize",
+        attribute="_KNOWN_FUNCTIONS",
+        action="extend",
+        counterpart="exir.memory:ALIAS_OPS",
+        why="a program with aliases can be saved",
+        until="_KNOWN_FUNCTIONS holds the alias ops",
+    ),
+    Seam(
+        module="executorch.exir.serde.serialize",
+        attribute="_KNOWN_FUNCTIONS_MAP",
+        action="extend",
+        counterpart="exir.serde.serialize:KNOWN_FUNCTIONS",
+        why="a program with aliases can be loaded",
+        until="_KNOWN_FUNCTIONS_MAP holds the alias ops",
+    ),
+)
+
+_joined = False
+
+
+def join() -> None:
+    """Joins the tree to the installed ExecuTorch, once.
+
+    Raises:
+        UnsupportedExecuTorchError: naming what does not fit; nothing was changed.
+    """
+    global _joined
+    if _joined:
+        return
+    _check_version()
+    changes: List[Callable[[], None]] = []
+    for seam in SEAMS:
+        _check(seam)
+    for seam in SEAMS:
+        changes += _changes(seam)
+    for change in changes:
+        change()
+    from executorch_slice import _in_tree_names
+
+    _in_tree_names.install()
+    _joined = True
+
+
+def _check_version() -> None:
+    try:
+        installed = version("executorch")
+    except PackageNotFoundError:
+        raise UnsupportedExecuTorchError("executorch is not installed") from None
+    release = tuple(int(part) for part in installed.split(".")[:2] if part.isdigit())
+    low, high = SUPPORTED
+    if not low <= release < high:
+        raise UnsupportedExecuTorchError(
+            f"executorch {installed} is installed; supported is "
+            f">={_dotted(low)},<{_dotted(high)}"
+        )
+
+
+def _dotted(release: Tuple[int, ...]) -> str:
+    return ".".join(map(str, release))
+
+
+def _check(seam: Seam) -> None:
+    """Raises unless upstream looks as `seam` expects."""
+    place = f"{seam.module}.{seam.attribute}"
+    try:
+        owner, name = _owner(seam)
+    except (ImportError, AttributeError) as error:
+        raise UnsupportedExecuTorchError(f"{place} is missing: {error}") from error
+    if seam.action == "add":
+        return
+    if not hasattr(owner, name):
+        raise UnsupportedExecuTorchError(f"{place} is missing")
+    if seam.parameters is not None:
+        found = tuple(inspect.signature(getattr(owner, name)).parameters)
+        if found != seam.parameters:
+            raise UnsupportedExecuTorchError(
+                f"{place} has the parameters {found}, expected {seam.parameters}"
+            )
+
+
+def _owner(seam: Seam) -> Tuple[Any, str]:
+    """The upstream module or class that holds the attribute, and its name there."""
+    owner: Any = import_module(seam.module)
+    *classes, name = seam.attribute.split(".")
+    for cls in classes:
+        owner = getattr(owner, cls)
+    return owner, name
+
+
+def _changes(seam: Seam) -> List[Callable[[], None]]:
+    """What to call to make the seam; all that can fail has been done before."""
+    owner, name = _owner(seam)
+    module, attribute = seam.counterpart.split(":")
+    ours = getattr(import_module(f"{TREE}.{module}"), attribute)
+    if seam.action == "extend":
+        return [functools.partial(getattr(owner, name).update, ours)]
+    upstream = getattr(owner, name, None)
+    if seam.action == "switch":
+        ours = _switched(ours, upstream)
+    bound = [sys.modules[m] for m in seam.bindings if m in sys.modules]
+    return [functools.partial(setattr, place, name, ours) for place in [owner, *bound]]
+
+
+def _switched(ours: Any, upstream: Any) -> Any:
+    """Calls `ours` while the package is enabled, else `upstream`."""
+
+    @functools.wraps(upstream)
+    def switched(*args: Any, **kwargs: Any) -> Any:
+        return (ours if is_enabled() else upstream)(*args, **kwargs)
+
+    return switched
