@@ -11,12 +11,14 @@ import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, Callable, Iterator, Optional
 
 import wrapt
 
-# Importing it has imported every module of ExecuTorch that a seam touches.
-TRIGGER = "executorch.exir.program._program"
+# What triggers a group of seams: the module that imports all others they touch.
+LOWERING = "executorch.exir.program._program"
+SAVING = "executorch.exir.serde.serialize"
 
 _on = True
 _disabled_here: ContextVar[int] = ContextVar("executorch_slice_disabled", default=0)
@@ -30,7 +32,8 @@ class UnsupportedExecuTorchError(RuntimeError):
 def activate() -> None:
     """Joins this package to ExecuTorch now or when that is imported. Never raises."""
     try:
-        _after_import(TRIGGER, _join_or_warn)
+        for trigger in (LOWERING, SAVING):
+            _after_import(trigger, _join_or_warn)
     except Exception as error:
         _warn(f"could not watch for ExecuTorch: {error!r}")
 
@@ -42,11 +45,11 @@ def enable() -> None:
         UnsupportedExecuTorchError: the installed ExecuTorch is missing, out of the
             supported range, or does not look as expected; nothing was changed.
     """
-    global _on
+    global _on, _failure
     from executorch_slice import seams
 
-    seams.join()
-    _on = True
+    seams.join(LOWERING)
+    _on, _failure = True, None
 
 
 def disable() -> None:
@@ -70,12 +73,14 @@ def disabled() -> Iterator[None]:
         _disabled_here.reset(token)
 
 
-def _join_or_warn(_module: object = None) -> None:
+def _join_or_warn(trigger: ModuleType) -> None:
     global _failure
+    if _failure is not None:
+        return
     try:
         from executorch_slice import seams
 
-        seams.join()
+        seams.join(trigger.__name__)
     except Exception as error:
         _failure = str(error)
         _warn(_failure)
@@ -88,7 +93,7 @@ def _warn(cause: str) -> None:
     )
 
 
-def _after_import(name: str, callback: Callable[[Any], None]) -> None:
+def _after_import(name: str, callback: Callable[[ModuleType], None]) -> None:
     """Calls `callback` with module `name` once its import is complete.
 
     wrapt would call back at once for a module that is in ``sys.modules`` but still

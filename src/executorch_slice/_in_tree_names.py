@@ -59,4 +59,5 @@ class _InTreeFinder(MetaPathFinder):
 
 def install() -> None:
     """Makes the in-tree names importable."""
-    sys.meta_path.append(_InTreeFinder())
+    if not any(isinstance(finder, _InTreeFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_InTreeFinder())

@@ -66,14 +66,17 @@ def _print_stayed(
     console: Console, programs: dict[str, ExecutorchProgramManager]
 ) -> None:
     """Groups the pieces that stayed copies by reason, as most share theirs."""
-    stayed: dict[str, Counter[str]] = defaultdict(Counter)
+    stayed: dict[str, dict[str, Counter[str]]] = defaultdict(
+        lambda: defaultdict(Counter)
+    )
     for name, program in programs.items():
         for decision in decisions(program):
             op = decision.op.split(".")[1]
             if decision.verdict != "alias" and op in SLICE_FAMILY:
-                stayed[str(decision.reason)][f"{name} {op}"] += 1
-    for reason, pieces in stayed.items():
+                stayed[str(decision.reason)][name][op] += 1
+    for reason, models in stayed.items():
         console.print(f"Stays a copy: {reason}")
-        for piece, count in pieces.items():
-            console.print(f"  {count} x {piece}", highlight=False)
+        for name, pieces in models.items():
+            listed = ", ".join(f"{count} x {op}" for op, count in pieces.items())
+            console.print(f"  {name}: {listed}", highlight=False)
     console.print()

@@ -6,20 +6,28 @@
 
 """The seams: every place where this package touches an installed ExecuTorch.
 
-Nothing else in the repository changes upstream state. `join()` checks all seams
-before it changes the first, and changes each once; the switch of the package is
-asked when a seam that changes stock behaviour is used.
+Nothing else in the repository changes upstream state. Seams that are needed together
+are joined together, when the module that triggers them has been imported: all are
+checked before the first is changed, and each is changed once. The switch of the
+package is asked when a seam that changes stock behaviour is used.
 """
 
 import functools
 import inspect
 import sys
+import threading
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Callable, List, Literal, Optional, Tuple
+from typing import Any, Callable, List, Literal, Optional, Set, Tuple
 
-from executorch_slice._activation import is_enabled, UnsupportedExecuTorchError
+from executorch_slice import _in_tree_names
+from executorch_slice._activation import (
+    is_enabled,
+    LOWERING,
+    SAVING,
+    UnsupportedExecuTorchError,
+)
 
 SUPPORTED = ((1, 5), (1, 6))  # from, up to but not including
 TREE = "executorch_slice"
@@ -40,6 +48,8 @@ class Seam:
         parameters: names that the function upstream must have, else the seam does
             not fit.
         bindings: modules that import the function by name, and need it replaced too.
+        trigger: the module whose import joins the seam; it imports all others that
+            the seam touches.
     """
 
     module: str
@@ -50,6 +60,7 @@ class Seam:
     until: str
     parameters: Optional[Tuple[str, ...]] = None
     bindings: Tuple[str, ...] = ()
+    trigger: str = LOWERING
 
 
 SEAMS = (
@@ -167,6 +178,7 @@ SEAMS = (
         counterpart="exir.memory:ALIAS_OPS",
         why="a program with aliases can be saved",
         until="_KNOWN_FUNCTIONS holds the alias ops",
+        trigger=SAVING,
     ),
     Seam(
         module="executorch.exir.serde.serialize",
@@ -175,33 +187,31 @@ SEAMS = (
         counterpart="exir.serde.serialize:KNOWN_FUNCTIONS",
         why="a program with aliases can be loaded",
         until="_KNOWN_FUNCTIONS_MAP holds the alias ops",
+        trigger=SAVING,
     ),
 )
 
-_joined = False
+_joined: Set[str] = set()
+_lock = threading.RLock()
 
 
-def join() -> None:
-    """Joins the tree to the installed ExecuTorch, once.
+def join(trigger: str) -> None:
+    """Joins the seams of `trigger` to the installed ExecuTorch, once.
 
     Raises:
         UnsupportedExecuTorchError: naming what does not fit; nothing was changed.
     """
-    global _joined
-    if _joined:
-        return
-    _check_version()
-    changes: List[Callable[[], None]] = []
-    for seam in SEAMS:
-        _check(seam)
-    for seam in SEAMS:
-        changes += _changes(seam)
-    for change in changes:
-        change()
-    from executorch_slice import _in_tree_names
-
-    _in_tree_names.install()
-    _joined = True
+    with _lock:
+        if trigger in _joined:
+            return
+        seams = [seam for seam in SEAMS if seam.trigger == trigger]
+        _check_version()
+        for seam in seams:
+            _check(seam)
+        for change in [change for seam in seams for change in _changes(seam)]:
+            change()
+        _in_tree_names.install()
+        _joined.add(trigger)
 
 
 def _check_version() -> None:
