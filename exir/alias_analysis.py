@@ -85,6 +85,7 @@ class Copy:
         node: the node that holds the result: the copy itself, or a piece of a split.
         source: the node that copies; a split is the source of all its pieces.
         base: what is copied from.
+        family: the op's name without "_copy".
         layout: where the result lies in `base`; None where its size or place is not
             known, or it does not lie together.
         verdict, reason: as in Decision.
@@ -93,13 +94,14 @@ class Copy:
     node: Node
     source: Node
     base: Node
+    family: str
     layout: Optional[Layout] = None
     verdict: Verdict = "alias"
     reason: Reason = Reason.SAFE
 
     @property
     def is_view(self) -> bool:
-        return family_of(overload_of(self.source)) in VIEW_FAMILY
+        return self.family in VIEW_FAMILY
 
     @property
     def joins_base(self) -> bool:
@@ -178,11 +180,11 @@ class AliasAnalysis:
         if family is None or not isinstance(base, Node):
             return
         if family not in PIECE_FAMILY:
-            self.copies[node] = Copy(node, node, base)
+            self.copies[node] = Copy(node, node, base, family)
             return
         for piece in node.users:
             if piece.target is operator.getitem:
-                self.copies[piece] = Copy(piece, node, base)
+                self.copies[piece] = Copy(piece, node, base, family)
 
     def _check_layout(self, copy: Copy) -> None:
         """Refuses what is no dense part of its base, wherever that is planned."""

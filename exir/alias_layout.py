@@ -62,8 +62,10 @@ def overload_of(node: Node) -> Optional[torch._ops.OpOverload]:
 @lru_cache(maxsize=None)
 def family_of(op: Optional[torch._ops.OpOverload]) -> Optional[str]:
     """The name of `op` without "_copy" if it belongs to a family, else None."""
-    if op is None or op.namespace != "aten" or any(
-        arg.is_out for arg in op._schema.arguments
+    if (
+        op is None
+        or op.namespace != "aten"
+        or any(arg.is_out for arg in op._schema.arguments)
     ):
         return None
     name = op._schema.name.removeprefix("aten::").removesuffix("_copy")

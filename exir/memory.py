@@ -37,7 +37,7 @@ ALIAS_OPS = frozenset({memory.view, slice, select})
 
 
 def is_alias(node: torch.fx.Node) -> bool:
-    """Whether `node` owns no memory because it is a view, slice or select of args[0]."""
+    """Whether `node` owns no memory: it is a view, slice or select of its args[0]."""
     return node.op == "call_function" and node.target in ALIAS_OPS
 
 

@@ -85,7 +85,9 @@ def lower(
     exported = torch.export.export(
         copy.deepcopy(module), inputs, dynamic_shapes=dynamic_shapes, strict=False
     )
-    edge = to_edge(exported, compile_config=EdgeCompileConfig(_skip_dim_order=skip_dim_order))
+    edge = to_edge(
+        exported, compile_config=EdgeCompileConfig(_skip_dim_order=skip_dim_order)
+    )
     return edge.to_executorch(config)
 
 
@@ -103,7 +105,7 @@ def assert_runs_as_eager(
         got = program(*args)
         assert len(got) == len(want)
         for g, w in zip(got, want):
-            torch.testing.assert_close(g, w, msg=lambda m: f"round {round_}: {m}")
+            torch.testing.assert_close(g, w)
 
 
 def shifted(arg: Any, by: int) -> Any:

@@ -7,9 +7,9 @@
 """What `program_cost` counts, on programs small enough to count by hand."""
 
 import torch
-from executorch.exir import ExecutorchProgramManager, to_edge
+from executorch.exir import to_edge
 from executorch_slice import disabled
-from executorch_slice.cost import program_cost
+from executorch_slice.cost import program_cost, ProgramCost
 from torch import nn, Tensor
 
 ROW = 6 * 4  # bytes
@@ -31,41 +31,36 @@ class OtherCopies(nn.Module):
         return x.transpose(0, 1).cos()
 
 
-def lower_stock(**methods: nn.Module) -> ExecutorchProgramManager:
-    inputs = (torch.randn(4, 6),)
+def cost_of(dtype: torch.dtype = torch.float32, **methods: nn.Module) -> ProgramCost:
+    inputs = (torch.randn(4, 6, dtype=dtype),)
     exported = {name: torch.export.export(m, inputs) for name, m in methods.items()}
     with disabled():
-        return to_edge(exported).to_executorch()
+        return program_cost(to_edge(exported).to_executorch())
 
 
-def test_slices_are_counted_once_with_the_bytes_they_write() -> None:
-    cost = program_cost(lower_stock(forward=Slices()))
+def test_a_slice_counts_once_with_the_bytes_that_it_writes() -> None:
+    cost = cost_of(forward=Slices())
     assert cost.instructions == 7
     assert cost.slice_instructions == 3
     assert cost.bytes_copied == (3 + 1 + 4) * ROW
 
 
 def test_bytes_follow_the_dtype() -> None:
-    module = Slices().half()
-    exported = torch.export.export(module, (torch.randn(4, 6).half(),))
-    with disabled():
-        cost = program_cost(to_edge(exported).to_executorch())
+    cost = cost_of(torch.float16, forward=Slices())
     assert cost.bytes_copied == (3 + 1 + 4) * ROW // 2
 
 
 def test_other_copies_are_not_slices() -> None:
-    cost = program_cost(lower_stock(forward=OtherCopies()))
+    cost = cost_of(forward=OtherCopies())
     assert cost.instructions == 2
     assert cost.slice_instructions == cost.bytes_copied == 0
 
 
 def test_methods_are_summed() -> None:
-    both = lower_stock(forward=Slices(), other=OtherCopies())
-    cost = program_cost(both)
-    assert cost.instructions == 9
-    assert cost.slice_instructions == 3
-    assert cost.arena_bytes == sum(
-        program_cost(lower_stock(forward=module)).arena_bytes
-        for module in (Slices(), OtherCopies())
-    )
-    assert cost.pte_bytes == len(both.buffer)
+    slices, other = cost_of(forward=Slices()), cost_of(forward=OtherCopies())
+    both = cost_of(forward=Slices(), other=OtherCopies())
+    assert both.instructions == slices.instructions + other.instructions
+    assert both.slice_instructions == slices.slice_instructions
+    assert both.bytes_copied == slices.bytes_copied
+    assert both.arena_bytes == slices.arena_bytes + other.arena_bytes
+    assert both.pte_bytes > slices.pte_bytes > 0

@@ -32,7 +32,9 @@ def call_function(
     spec = self.node.meta["spec"]
     if spec.mem_id is None or spec.mem_offset is None or spec.is_dynamic_shape_tensor:
         root = memory.alias_root(self.node)
-        cause = "has a dynamic shape" if spec.is_dynamic_shape_tensor else "is not planned"
+        cause = (
+            "has a dynamic shape" if spec.is_dynamic_shape_tensor else "is not planned"
+        )
         raise InternalError(
             self._emit_node_specific_error(
                 self.node,

@@ -93,18 +93,17 @@ def _alias_call(copy: Copy) -> Tuple[Any, Tuple[Any, ...]]:
     """The alias op for `copy`, and its arguments."""
     base, given = copy.base, _arguments(copy.source)
     dim = given.get("dim", 0)
-    family = family_of(overload_of(copy.source))
-    if family == "slice":
+    if copy.family == "slice":
         bounds = (given.get("start"), given.get("end"), given.get("step", 1))
         return alias_memory.slice, (base, dim, *bounds)
-    if family == "select":
+    if copy.family == "select":
         return alias_memory.select, (base, dim, given["index"])
-    if family == "narrow":
+    if copy.family == "narrow":
         start = given["start"]
         start += base.meta["spec"].shape[dim] if start < 0 else 0
         return alias_memory.slice, (base, dim, start, start + given["length"])
     index: Any = copy.node.args[1]
-    if family == "unbind":
+    if copy.family == "unbind":
         return alias_memory.select, (base, dim, index)
     sizes = [piece.shape[dim] for piece in copy.source.meta["val"]]
     ends = list(accumulate(sizes, initial=0))

@@ -7,7 +7,7 @@
 """``_ViewSpec`` with a byte offset, and view elision that asks the analysis."""
 
 import math
-from typing import Any, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from executorch.exir import memory
 from executorch.exir.passes import replace_view_copy_with_view_pass as upstream
@@ -43,6 +43,10 @@ class _ViewSpec(upstream._ViewSpec):
         ValueError: the range does not lie in `base`, or is part of a constant.
         Exception: as upstream, where a whole view does not fit its base.
     """
+
+    byte_offset: int
+    _base_fields: List[str]
+    _guards: List[upstream._Guard]
 
     def __init__(
         self,

@@ -33,9 +33,13 @@ _UpstreamReplaceViewCopyWithViewPass = upstream.ReplaceViewCopyWithViewPass
 def pre_memory_planning_passes(config: Any, name: Optional[str] = None) -> List[Any]:
     """Upstream's passes, with the decision and the rewrites where views are elided."""
     passes: List[Any] = _upstream_pre_memory_planning_passes(config, name)
-    alias = config.alias if isinstance(config, ExecutorchBackendConfig) else AliasConfig()
+    alias = (
+        config.alias if isinstance(config, ExecutorchBackendConfig) else AliasConfig()
+    )
     enabled = alias.enabled and config.remove_view_copy
-    analysis = AnalyzeAliasesPass(planned_memory(config, name), name or "forward", enabled)
+    analysis = AnalyzeAliasesPass(
+        planned_memory(config, name), name or "forward", enabled
+    )
     if not enabled:
         return [analysis, *passes]
     (at,) = (

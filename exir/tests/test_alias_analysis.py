@@ -128,6 +128,7 @@ class TestAliasAnalysis(unittest.TestCase):
         module = self.g.build(*self.reads(rows, channels))
         copies = AliasAnalysis(module, PlannedMemory()).copies
         self.assertEqual(copies[rows].reason, Reason.SAFE)
+        assert copies[rows].layout is not None
         self.assertEqual(copies[rows].layout.byte_offset, 5 * 3 * 4)
         self.assertEqual(copies[channels].reason, Reason.NOT_DENSE)
 
@@ -140,7 +141,12 @@ class TestAliasAnalysis(unittest.TestCase):
             ("constant", dict(const=True), {}, Reason.CONSTANT),
             ("planned input", {}, {}, Reason.SAFE),
             ("input", {}, dict(graph_inputs=False), Reason.UNPLANNED_INPUT),
-            ("planned buffer", dict(buffer=True), dict(graph_inputs=False), Reason.SAFE),
+            (
+                "planned buffer",
+                dict(buffer=True),
+                dict(graph_inputs=False),
+                Reason.SAFE,
+            ),
             (
                 "buffer",
                 dict(buffer=True),
@@ -249,9 +255,7 @@ class TestConflicts(unittest.TestCase):
 
     def test_read_by_the_write(self) -> None:
         part = self.slice(self.base)
-        written = self.g.call(
-            aten.index_put_.default, self.base, [self.rows], part
-        )
+        written = self.g.call(aten.index_put_.default, self.base, [self.rows], part)
         self.assertEqual(self.reasons(part, outputs=(written,)), ["CONFLICTING_WRITE"])
 
     def test_taken_after_the_write(self) -> None:
@@ -301,7 +305,9 @@ class TestConflicts(unittest.TestCase):
         again = self.g.call(SLICE, part, 0, 0, 2)
         written = self.write(again)
         outputs = (written, self.read(self.base))
-        self.assertEqual(self.reasons(part, again, outputs=outputs), ["SAFE", "WRITTEN"])
+        self.assertEqual(
+            self.reasons(part, again, outputs=outputs), ["SAFE", "WRITTEN"]
+        )
 
     def test_write_back_of_a_buffer(self) -> None:
         buffer = self.g.input(4, 6, buffer=True)

@@ -58,6 +58,7 @@ class TestEmit(unittest.TestCase):
         )
         with mock.patch.object(_program, "planned_memory", lambda *_: PlannedMemory()):
             with self.assertRaisesRegex(
-                InternalError, "alias of x, which is not planned.*remove_view_copy=False"
+                InternalError,
+                "alias of x, which is not planned.*remove_view_copy=False",
             ):
                 lower(RowsOfInput(), self.inputs, config)

@@ -8,7 +8,6 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
@@ -42,42 +41,29 @@ class LoadedProgram:
         return outputs
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """How the outputs of three programs agree: eager, stock and aliased.
-
-    Attributes:
-        identical: whether aliased equals stock bit for bit.
-        close: whether aliased equals eager within float32 rounding.
-    """
-
-    identical: bool
-    close: bool
-
-    def __bool__(self) -> bool:
-        return self.identical and self.close
-
-
-def compare(
+def outputs_agree(
     module: nn.Module,
     inputs: Sequence[Tensor],
     stock: ExecutorchProgramManager,
     aliased: ExecutorchProgramManager,
     runs: int,
-) -> Comparison:
-    """Runs all three `runs` times, on the values of `inputs` in ever new places."""
-    eager, before, after = (
-        copy.deepcopy(module), LoadedProgram(stock), LoadedProgram(aliased)
-    )
+) -> bool:
+    """Whether aliased equals stock bit for bit, and eager within float32 rounding.
+
+    Runs all three `runs` times, on the values of `inputs` in ever new places.
+    """
+    eager = copy.deepcopy(module)
+    before, after = LoadedProgram(stock), LoadedProgram(aliased)
     generator = torch.Generator().manual_seed(0)
-    identical = close = True
     for _ in range(runs):
         inputs = [_permuted(x, generator) for x in inputs]
-        want = pytree.tree_leaves(eager(*inputs))
-        got = after(*inputs)
-        identical &= _all(_same_bits, got, before(*inputs))
-        close &= _all(_close, got, want)
-    return Comparison(identical, close)
+        outputs = after(*inputs)
+        if not (
+            _all(_same_bits, outputs, before(*inputs))
+            and _all(_close, outputs, pytree.tree_leaves(eager(*inputs)))
+        ):
+            return False
+    return True
 
 
 def _permuted(x: Tensor, generator: torch.Generator) -> Tensor:
@@ -91,13 +77,15 @@ def _all(
     return len(got) == len(want) and all(map(agree, got, want))
 
 
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    return (
-        a.dtype == b.dtype
-        and a.shape == b.shape
-        and torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
-    )
+def _same_bits(got: Tensor, want: Tensor) -> bool:
+    alike: bool = got.dtype == want.dtype and got.shape == want.shape
+    return alike and torch.equal(_bytes(got), _bytes(want))
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return x.reshape(-1).view(torch.uint8)
 
 
 def _close(got: Tensor, want: Tensor) -> bool:
-    return got.shape == want.shape and torch.allclose(got, want, rtol=1e-4, atol=1e-5)
+    alike: bool = got.shape == want.shape
+    return alike and torch.allclose(got, want, rtol=1e-4, atol=1e-5)

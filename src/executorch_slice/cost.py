@@ -6,13 +6,13 @@
 
 """What a lowered program costs, as its schema tells it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from executorch.exir import ExecutorchProgramManager
 from executorch.exir.schema import ExecutionPlan, KernelCall, Tensor, TensorList
-from executorch.exir.tensor import get_scalar_type, num_bytes_from_shape_and_dtype
+from executorch.exir.tensor import get_scalar_type
 
 SLICE_FAMILY = frozenset(
     {
@@ -72,12 +72,13 @@ def _out_bytes(plan: ExecutionPlan, call: KernelCall) -> int:
     """Bytes of the result, which is the last argument and may be a list."""
     out = plan.values[call.args[-1]].val
     tensors = (
-        [plan.values[i].val for i in out.items] if isinstance(out, TensorList) else [out]
+        [plan.values[i].val for i in out.items]
+        if isinstance(out, TensorList)
+        else [out]
     )
     return sum(_nbytes(tensor) for tensor in tensors if isinstance(tensor, Tensor))
 
 
 def _nbytes(tensor: Tensor) -> int:
-    return num_bytes_from_shape_and_dtype(
-        torch.Size(tensor.sizes), get_scalar_type(tensor.scalar_type)
-    )
+    nbytes: int = math.prod(tensor.sizes) * get_scalar_type(tensor.scalar_type).itemsize
+    return nbytes

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 import torch
 from executorch.exir import ExecutorchProgramManager, to_edge
 from executorch_slice import decisions
-from executorch_slice.compare import compare, lower, lower_stock
+from executorch_slice.compare import lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost, SLICE_FAMILY
 from executorch_slice.demo_models import MODELS
 from rich.box import SIMPLE
@@ -35,7 +35,7 @@ def run_demo(console: Console) -> int:
             module, inputs = build()
             edge = to_edge(torch.export.export(module, inputs))
             stock, aliased = lower_stock(edge), lower(edge)
-            if not compare(module, inputs, stock, aliased, RUNS):
+            if not outputs_agree(module, inputs, stock, aliased, RUNS):
                 differing.append(name)
         programs[name] = aliased
         before, after = program_cost(stock), program_cost(aliased)

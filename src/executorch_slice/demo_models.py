@@ -132,6 +132,7 @@ class ShuffleNet(nn.Module):
         self.features = nn.Sequential(
             conv_bn(3, 24, 3, stride=2),
             nn.ReLU(),
+            nn.MaxPool2d(3, 2, 1),
             ShuffleUnit(24),
             ShuffleUnit(24),
             conv_bn(24, 48, 3, stride=2),
@@ -181,7 +182,7 @@ def shufflenet() -> tuple[nn.Module, tuple[Tensor, ...]]:
 def gru() -> tuple[nn.Module, tuple[Tensor, ...]]:
     torch.manual_seed(0)
     module = GRU().eval().requires_grad_(False)
-    return module, (torch.randn(1, 16, 40),)
+    return module, (torch.randn(1, 12, 40),)
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {

@@ -11,6 +11,7 @@ over stock, the median of pairs taken in turns, so below 1 is a gain.
 """
 
 import argparse
+import gc
 import json
 import statistics
 import sys
@@ -19,11 +20,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
-from executorch_slice.compare import compare, LoadedProgram, lower, lower_stock
+from executorch_slice.compare import LoadedProgram, lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost, ProgramCost
 from executorch_slice.demo_models import MODELS
 from rich.box import SIMPLE
@@ -32,6 +34,8 @@ from rich.table import Table
 from torch.export import ExportedProgram
 
 from zoo import Case, ZOO
+
+T = TypeVar("T")
 
 SECONDS = 0.5  # of pairs for one ratio, at least one pair
 COUNTS = {
@@ -49,7 +53,7 @@ class Result:
     pipeline: str
     stock: ProgramCost
     aliased: ProgramCost
-    outputs_agree: bool
+    agree: bool
     lowering_ratio: float
     latency_ratio: float
 
@@ -66,34 +70,41 @@ def measure(model: str, case: Case, pipeline: str) -> Result:
         case.module, case.inputs, dynamic_shapes=case.dynamic_shapes
     )
     edge = PIPELINES[pipeline](exported)
-    stock, aliased = lower_stock(edge), lower(edge)
+    lowering_ratio, stock, aliased = run_pairs(
+        lambda: lower_stock(edge), lambda: lower(edge), time.process_time
+    )
     before, after = LoadedProgram(stock), LoadedProgram(aliased)
+    latency_ratio, _, _ = run_pairs(
+        lambda: before(*case.inputs), lambda: after(*case.inputs), time.perf_counter
+    )
     return Result(
         model,
         pipeline,
         program_cost(stock),
         program_cost(aliased),
-        bool(compare(case.module, case.inputs, stock, aliased, runs=2)),
-        paired_ratio(lambda: lower_stock(edge), lambda: lower(edge)),
-        paired_ratio(lambda: before(*case.inputs), lambda: after(*case.inputs)),
+        outputs_agree(case.module, case.inputs, stock, aliased, runs=2),
+        lowering_ratio,
+        latency_ratio,
     )
 
 
-def paired_ratio(before: Callable[[], object], after: Callable[[], object]) -> float:
-    """Median time of `after` over `before`, run in turns that swap their order."""
+def run_pairs(
+    before: Callable[[], T], after: Callable[[], T], clock: Callable[[], float]
+) -> tuple[float, T, T]:
+    """Median time of `after` over `before`, in turns that swap order; both results."""
     ratios: list[float] = []
+    results: dict[Callable[[], T], T] = {}
+    gc.disable()  # as timeit does
     end = time.perf_counter() + SECONDS
     while not ratios or time.perf_counter() < end:
-        order = (before, after) if len(ratios) % 2 else (after, before)
-        elapsed = {run: _seconds(run) for run in order}
-        ratios.append(elapsed[after] / elapsed[before])
-    return statistics.median(ratios)
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+        seconds: dict[Callable[[], T], float] = {}
+        for run in (before, after) if len(ratios) % 2 else (after, before):
+            start = clock()
+            results[run] = run()
+            seconds[run] = clock() - start
+        ratios.append(seconds[after] / seconds[before])
+    gc.enable()
+    return statistics.median(ratios), results[before], results[after]
 
 
 def print_table(console: Console, pipeline: str, results: list[Result]) -> None:
@@ -133,7 +144,7 @@ def main() -> int:
     args = parser.parse_args()
 
     warnings.simplefilter("ignore")
-    console = Console(width=140)
+    console = Console(width=160)
     results: list[Result] = []
     for pipeline in PIPELINES if args.xnnpack else ["default"]:
         for name in args.models:
@@ -142,7 +153,7 @@ def main() -> int:
         print_table(console, pipeline, [r for r in results if r.pipeline == pipeline])
     if args.json:
         args.json.write_text(json.dumps([asdict(r) for r in results], indent=2))
-    differing = [f"{r.model} ({r.pipeline})" for r in results if not r.outputs_agree]
+    differing = [f"{r.model} ({r.pipeline})" for r in results if not r.agree]
     if differing:
         console.print(f"Outputs differ: {', '.join(differing)}", style="bold red")
     return int(bool(differing))

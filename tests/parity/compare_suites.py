@@ -19,6 +19,7 @@ import argparse
 import importlib.util
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -30,10 +31,7 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Optional, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pytest
+from typing import Optional
 
 PACKAGE = "executorch_slice"
 SUITES = (
@@ -107,11 +105,20 @@ class Run:
     seconds: float = 0.0
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Leaves evidence of whether the package was active where tests have just run.
+# This file is also a pytest plugin, which `run_tests` loads into each process.
 
-    This file is also a pytest plugin, which `run_tests` loads into each process.
-    """
+
+def pytest_runtest_setup() -> None:
+    """Gives a test the same random numbers on both sides, whatever ran before it."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+def pytest_sessionfinish() -> None:
+    """Leaves evidence of whether the package was active where tests have just run."""
     if "executorch.exir" in sys.modules:
         package = sys.modules.get(PACKAGE)
         active = package is not None and package.is_enabled()
@@ -172,9 +179,9 @@ def run_tests(
         *("-o", "consider_namespace_packages=true"),
         *("-o", f"faulthandler_timeout={TEST_TIMEOUT}"),
         *("-o", "faulthandler_exit_on_timeout=true"),
-        "--continue-on-collection-errors",
+        *("--continue-on-collection-errors", "--disable-warnings"),
         *("-p", "no:cacheprovider", "-p", Path(__file__).stem),
-        *(("-n", str(workers)) if workers else ()),
+        *(("-n", str(workers), "--dist", "loadfile") if workers else ()),
         *("--basetemp", str(folder / "tmp")),
         *("--junitxml", str(folder / "junit.xml")),
     ]

@@ -16,7 +16,9 @@ from .case import Case
 def unbind_qkv(packed: Tensor, heads: int) -> tuple[Tensor, ...]:
     """q, k and v, (batch, heads, tokens, dim) each, of one packed projection."""
     b, t, d = packed.shape
-    return packed.reshape(b, t, 3, heads, d // 3 // heads).permute(2, 0, 3, 1, 4).unbind()
+    stacked = packed.reshape(b, t, 3, heads, d // 3 // heads).permute(2, 0, 3, 1, 4)
+    q, k, v = stacked.unbind()
+    return q, k, v
 
 
 class DiTBlock(nn.Module):

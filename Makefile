@@ -1,0 +1,44 @@
+# Each target sets itself up: a virtual environment in .venv, made once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXECUTORCH ?= 1.5.1
+
+.PHONY: demo test lint format bench parity clean
+
+demo: $(VENV)/.demo
+	$(BIN)/executorch-slice demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.lint
+	$(BIN)/python tools/lint.py
+
+format: $(VENV)/.lint
+	$(BIN)/python tools/lint.py --fix
+
+bench: $(VENV)/.demo
+	$(BIN)/python tests/benchmarks/bench.py
+
+parity: $(VENV)/.test
+	$(BIN)/python tests/parity/compare_suites.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml setup.py | $(VENV)/bin/python
+	$(BIN)/pip install -q torch==2.13.0 executorch==$(EXECUTORCH)
+	$(BIN)/pip install -q -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(BIN)/pip install -q -e '.[test]'
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.demo
+	$(BIN)/pip install -q -e '.[lint]'
+	touch $@
