@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Dict, Optional
 
 import pytest
@@ -179,8 +180,8 @@ def test_one_module_under_both_names() -> None:
     )
 
 
-def test_spawned_process(tmp_path: object) -> None:
-    script = os.path.join(str(tmp_path), "spawns.py")
+def test_spawned_process(tmp_path: Path) -> None:
+    script = tmp_path / "spawns.py"
     with open(script, "w") as f:
         f.write(
             SLICES
@@ -276,11 +277,11 @@ def test_without_executorch() -> None:
     )
 
 
-def test_target_still_executing_when_the_hook_is_registered(tmp_path: object) -> None:
-    (tmp_path / "slow_module.py").write_text(  # type: ignore[attr-defined]
+def test_target_still_executing_when_the_hook_is_registered(tmp_path: Path) -> None:
+    (tmp_path / "slow_module.py").write_text(
         "import probe\nprobe.register()\nready = True\n"
     )
-    (tmp_path / "probe.py").write_text(  # type: ignore[attr-defined]
+    (tmp_path / "probe.py").write_text(
         "seen = []\n"
         "def register():\n"
         "    from executorch_slice._activation import _after_import\n"

@@ -7,15 +7,15 @@
 """The table of seams holds all that an installed ExecuTorch binds by name."""
 
 import ast
-import importlib.util
 from pathlib import Path
 from typing import Iterator, Set, Tuple
 
+import executorch.exir
 import pytest
 from executorch_slice import _activation, seams
 from executorch_slice.seams import Seam, SEAMS
 
-PACKAGE = Path(str(importlib.util.find_spec("executorch.exir").origin)).parents[1]
+PACKAGE = Path(executorch.exir.__file__).parents[1]
 TESTS = {"test", "tests"}
 
 

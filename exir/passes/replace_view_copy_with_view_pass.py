@@ -138,7 +138,7 @@ class ReplaceViewCopyWithViewPass(upstream.ReplaceViewCopyWithViewPass):
         return PassResult(graph_module, bool(views))
 
     def ensures(self, graph_module: GraphModule) -> None:
-        """Each view that is safe is a `memory.view` with a _ViewSpec; none is output."""
+        """Each safe view is a `memory.view` with a _ViewSpec, and no output."""
         for copy in self._analysed.copies():
             if copy.is_view and copy.joins_base:
                 assert copy.node.target is memory.view

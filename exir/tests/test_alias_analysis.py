@@ -108,13 +108,10 @@ class TestAliasAnalysis(unittest.TestCase):
     def test_offset_is_in_bytes(self, dtype: torch.dtype) -> None:
         base = self.g.call(aten.clone.default, self.g.input(4, 3, dtype=dtype))
         node = self.g.call(SLICE, base, 0, 1, 3)
-        module = self.g.build(*self.g_readers(node))
+        module = self.g.build(*self.g.call(aten.clone.default, node))
         layout = AliasAnalysis(module, PlannedMemory()).copies[node].layout
         assert layout is not None
         self.assertEqual(layout.byte_offset, 3 * dtype.itemsize)
-
-    def g_readers(self, node: Node) -> list:
-        return [self.g.call(aten.clone.default, node)]
 
     def test_channels_last_base(self) -> None:
         """Under batch 1 the rows of a channels-last image lie together."""
@@ -128,8 +125,9 @@ class TestAliasAnalysis(unittest.TestCase):
         module = self.g.build(*self.reads(rows, channels))
         copies = AliasAnalysis(module, PlannedMemory()).copies
         self.assertEqual(copies[rows].reason, Reason.SAFE)
-        assert copies[rows].layout is not None
-        self.assertEqual(copies[rows].layout.byte_offset, 5 * 3 * 4)
+        layout = copies[rows].layout
+        assert layout is not None
+        self.assertEqual(layout.byte_offset, 5 * 3 * 4)
         self.assertEqual(copies[channels].reason, Reason.NOT_DENSE)
 
     def test_output_stays(self) -> None:
