@@ -333,6 +333,19 @@ def selections(differing: dict[str, tuple[Outcome, Outcome]]) -> list[str]:
     )
 
 
+def still_differing(
+    differing: dict[str, tuple[Outcome, Outcome]], again: dict[str, Run]
+) -> dict[str, tuple[Outcome, Outcome]]:
+    """The differences less those that are gone now, which it prints."""
+    still = differences(again)
+    for test in list(differing):
+        if test in still:
+            differing[test] = still[test]
+        elif any(test in run.outcomes for run in again.values()):
+            print(f"  flaky       {test}: {describe(differing.pop(test))}")
+    return differing
+
+
 def describe(pair: tuple[Outcome, Outcome]) -> str:
     text = f"{pair[0]} -> {pair[1]}"
     for side, outcome, other in zip(SIDES, pair, reversed(pair)):
@@ -410,10 +423,7 @@ def compare(
         }
         if problems := problems_of(f"{suite} (again)", again):
             return problems
-        still = differences(again)
-        for test in [test for test in differing if test not in still]:
-            print(f"  flaky       {test}: {describe(differing[test])}")
-        differing = {test: still[test] for test in differing if test in still}
+        differing = still_differing(differing, again)
     return judge(differing, EXPECTED_DIFFERENCES, suite)
 
 
@@ -480,4 +490,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # Also where a shell started this in the background, which ignores SIGINT:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("parity: terminated"))
     sys.exit(main())
