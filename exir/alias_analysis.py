@@ -14,14 +14,18 @@ stays the copy it was.
 
 import operator
 from bisect import bisect_right
-from dataclasses import dataclass
-from typing import Any, Dict, Iterator, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional
 
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.schema import DeviceType
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.alias_decision import Reason, Verdict
-from executorch_slice.exir.alias_effects import CONTROL_FLOW, MemoryEffects
+from executorch_slice.exir.alias_effects import (
+    CONTROL_FLOW,
+    MemoryEffects,
+    OWNS_RESULTS,
+)
 from executorch_slice.exir.alias_layout import (
     family_of,
     has_static_arguments,
@@ -32,7 +36,7 @@ from executorch_slice.exir.alias_layout import (
     VIEW_FAMILY,
     view_layouts,
 )
-from executorch_slice.exir.memory import is_alias
+from executorch_slice.exir.memory import alias_root, is_alias
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
@@ -40,23 +44,10 @@ from torch.utils._pytree import tree_leaves
 # an output at memory of their own.
 IN_PLACE_DELEGATES = frozenset({"XnnpackBackend"})
 
-# Views of such roots are elided by stock ExecuTorch, or left to `et_view`.
+# Views of such roots are elided as in stock ExecuTorch. A view of any other root
+# without an address is an `et_view`, which points it there at run time.
 _VIEW_IS_ALIAS = frozenset(
-    {
-        Reason.CONSTANT,
-        Reason.CUSTOM_PLANNER,
-        Reason.DELEGATE_OUTPUT,
-        Reason.DEVICE,
-        Reason.UNKNOWN_BASE,
-    }
-)
-_VIEW_IS_KERNEL = frozenset(
-    {
-        Reason.DYNAMIC,
-        Reason.UNPLANNED_BUFFER,
-        Reason.UNPLANNED_INPUT,
-        Reason.UNPLANNED_OUTPUT,
-    }
+    {Reason.CONSTANT, Reason.CUSTOM_PLANNER, Reason.DEVICE, Reason.UNKNOWN_BASE}
 )
 
 
@@ -89,6 +80,8 @@ class Copy:
         layout: where the result lies in `base`; None where its size or place is not
             known, or it does not lie together.
         verdict, reason: as in Decision.
+        root, byte_offset: the node whose memory planning will place, and where the
+            result starts in it; or what is copied from, where it stays a copy.
     """
 
     node: Node
@@ -98,6 +91,11 @@ class Copy:
     layout: Optional[Layout] = None
     verdict: Verdict = "alias"
     reason: Reason = Reason.SAFE
+    root: Node = field(init=False)
+    byte_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.root = self.base
 
     @property
     def is_view(self) -> bool:
@@ -141,10 +139,15 @@ class AliasAnalysis:
         self._output_specs = {id(s) for s in tree_leaves(output.meta.get("spec"))}
         for node in module.graph.nodes:
             self._add_copies(node)
-        if not enabled:
+        if enabled:
+            self._decide()
+        else:
             for copy in self.copies.values():
                 copy.refuse(Reason.SWITCHED_OFF)
-            return
+        for copy in self.copies.values():
+            self._locate(copy)
+
+    def _decide(self) -> None:
         for copy in self.copies.values():
             self._check_layout(copy)
         roots = self._place()
@@ -153,16 +156,14 @@ class AliasAnalysis:
         self._refuse_partial_splits()
         self._reconsider()
 
-    def region_of(self, node: Node) -> Tuple[Node, int]:
-        """The root that holds the bytes of `node`, and where they start in it."""
-        offset = 0
-        parent = self._parent(node)
-        while parent is not None:
-            copy = self.copies.get(node)
-            if copy is not None and copy.layout is not None:
-                offset += copy.layout.byte_offset
-            node, parent = parent, self._parent(parent)
-        return node, offset
+    def _locate(self, copy: Copy) -> None:
+        base = self.copies.get(copy.base)
+        if base is not None and base.joins_base:
+            copy.root, copy.byte_offset = base.root, base.byte_offset
+        else:
+            copy.root = alias_root(copy.base)
+        if copy.layout is not None:
+            copy.byte_offset += copy.layout.byte_offset
 
     def _parent(self, node: Node) -> Optional[Node]:
         """The node in whose memory `node` lies under the present verdicts."""
@@ -224,11 +225,11 @@ class AliasAnalysis:
 
     def _check_root(self, copy: Copy, root: Node) -> None:
         reason = self._why_unplaced(root)
-        if reason is None:
+        if reason is None or (copy.is_view and reason in _VIEW_IS_ALIAS):
             return
-        if copy.is_view and reason in _VIEW_IS_KERNEL:
+        if copy.is_view and reason is not Reason.NO_SPEC:
             copy.verdict, copy.reason = "kernel", reason
-        elif not (copy.is_view and reason in _VIEW_IS_ALIAS):
+        else:
             copy.refuse(reason)
 
     def _why_unplaced(self, root: Node) -> Optional[Reason]:
@@ -263,7 +264,8 @@ class AliasAnalysis:
     def _why_unplaced_result(self, root: Node) -> Optional[Reason]:
         producer: Any = root.args[0] if root.target is operator.getitem else root
         if producer.target in CONTROL_FLOW:
-            return Reason.CONTROL_FLOW_RESULT
+            placed = producer.meta.get(OWNS_RESULTS, False)
+            return None if placed else Reason.CONTROL_FLOW_RESULT
         if producer.target is executorch_call_delegate:
             lowered = getattr(self.module, producer.args[0].target)
             known = lowered.backend_id in IN_PLACE_DELEGATES
@@ -335,8 +337,7 @@ class AliasAnalysis:
                 self._parent(node), self._last_read(node, last_reads), last_reads
             )
         for copy in retry:
-            aliases = [copy.node, *self._aliases_up_from(copy.base)]
-            root, _ = self.region_of(copy.base)
+            *aliases, root = self._bases_of(copy)
             last_read = self._last_read(copy.node, last_reads)
             if not self._is_overtaken(root, aliases[-1], last_read):
                 copy.verdict, copy.reason = "alias", Reason.SAFE
@@ -345,10 +346,12 @@ class AliasAnalysis:
                 for node in aliases:
                     self._extend(node, last_read, last_reads)
 
-    def _aliases_up_from(self, node: Optional[Node]) -> Iterator[Node]:
-        """`node` and its bases, as far as they are copies that join their base."""
-        while node is not None:
-            copy = self.copies.get(node)
-            if copy is not None and copy.joins_base:
-                yield node
-            node = self._parent(node)
+    def _bases_of(self, copy: Copy) -> List[Node]:
+        """The copy, those among its bases that join theirs, and the root of all."""
+        aliases, node = [copy.node], copy.base
+        parent = self._parent(node)
+        while parent is not None:
+            if node in self.copies:
+                aliases.append(node)
+            node, parent = parent, self._parent(parent)
+        return [*aliases, node]

@@ -27,6 +27,10 @@ CONTROL_FLOW = frozenset(
         torch.ops.higher_order.while_loop,
     }
 )
+# Set in the meta of a `torch.cond` whose branches compute each of their results, so
+# that memory planning can place those where the caller expects them.
+OWNS_RESULTS = "owns_results"
+
 _READ_ONLY = ALIAS_OPS | {
     executorch_call_delegate,
     memory.alloc,
@@ -72,6 +76,12 @@ def control_flow_modules(module: GraphModule, node: Node) -> List[GraphModule]:
     names = [arg.target for arg in node.all_input_nodes if arg.op == "get_attr"]
     modules = [getattr(module, str(name), None) for name in names]
     return [m for m in modules if isinstance(m, GraphModule)]
+
+
+def graph_outputs(module: GraphModule) -> List[Any]:
+    """What a graph returns, a single result as a list of one."""
+    (outputs,) = module.graph.output_node().args
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def _arguments(node: Node) -> Iterator[Tuple[torch.Argument, Any]]:

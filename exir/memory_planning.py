@@ -4,16 +4,22 @@
 # This source code is licensed under the BSD-style license found in the
 # LICENSE file in the root directory of this source tree.
 
-"""An alias stands for its root; its readers, and those of in-place results, count.
+"""An alias stands for its root; a result of `torch.cond` lies where it is expected.
 
 Replaces the functions of these names in ``executorch.exir.memory_planning``.
 """
 
 import operator
-from typing import Any, Iterable, Optional, Sequence, Set
+from typing import Any, Iterable, List, Optional, Sequence, Set
 
 from executorch.exir import memory_planning as upstream
+from executorch.exir.error import internal_assert
 from executorch.exir.tensor import TensorSpec
+from executorch_slice.exir.alias_effects import (
+    control_flow_modules,
+    graph_outputs,
+    OWNS_RESULTS,
+)
 from executorch_slice.exir.memory import alias_root
 from torch.export.exported_program import ExportGraphSignature
 from torch.fx import GraphModule, Node
@@ -21,6 +27,8 @@ from torch.utils._pytree import tree_leaves
 
 _upstream_get_node_tensor_specs = upstream.get_node_tensor_specs
 _upstream_collect_specs_from_nodes = upstream.collect_specs_from_nodes
+_upstream_handle_submodule = upstream._handle_submodule
+_upstream_apply_algo = upstream.apply_algo
 _upstream_update_all_tensors_lifetime = upstream.update_all_tensors_lifetime
 
 
@@ -80,3 +88,70 @@ def collect_specs_from_nodes(
         [alias_root(node) for node in nodes], *args, **kwargs
     )
     return specs
+
+
+def _handle_submodule(
+    algo: Any,
+    parent_graph_module: GraphModule,
+    alignment: int,
+    submodule_node: Node,
+    graph_signature: Optional[ExportGraphSignature] = None,
+    alloc_graph_input: bool = False,
+) -> List[int]:
+    """Plans a branch; its results are placed by `apply_algo` of the caller's graph."""
+    if not any(user.meta.get(OWNS_RESULTS, False) for user in submodule_node.users):
+        sizes: List[int] = _upstream_handle_submodule(
+            algo,
+            parent_graph_module,
+            alignment,
+            submodule_node,
+            graph_signature,
+            alloc_graph_input,
+        )
+        return sizes
+    branch = getattr(parent_graph_module, str(submodule_node.target))
+    sizes = apply_algo(
+        algo,
+        branch,
+        alignment,
+        graph_signature,
+        alloc_graph_input=alloc_graph_input,
+        alloc_graph_output=False,
+    )
+    branch.meta["non_const_buffer_sizes"] = sizes
+    return sizes
+
+
+def apply_algo(
+    algo: Any, graph_module: GraphModule, *args: Any, **kwargs: Any
+) -> List[int]:
+    """Upstream's, then each branch result goes into the slot of its cond's result.
+
+    Upstream plans a branch's results among its own bytes, which the branches of the
+    next cond overwrite while they may still be read.
+    """
+    sizes: List[int] = _upstream_apply_algo(algo, graph_module, *args, **kwargs)
+    _place_branch_results(graph_module)
+    return sizes
+
+
+def _place_branch_results(graph_module: GraphModule) -> None:
+    for cond in graph_module.graph.nodes:
+        if not cond.meta.get(OWNS_RESULTS, False):
+            continue
+        for branch in control_flow_modules(graph_module, cond):
+            for slot, node in zip(cond.meta["spec"], graph_outputs(branch)):
+                if isinstance(slot, TensorSpec) and slot.mem_offset is not None:
+                    _place(node, slot)
+            _place_branch_results(branch)
+
+
+def _place(node: Node, slot: TensorSpec) -> None:
+    spec = node.meta["spec"]
+    internal_assert(
+        spec.nbytes() <= slot.nbytes(),
+        f"{node.name} has {spec.nbytes()} bytes, but the result of its cond has "
+        f"{slot.nbytes()}",
+    )
+    spec.mem_id, spec.mem_obj_id = slot.mem_id, slot.mem_obj_id
+    spec.mem_offset = slot.mem_offset

@@ -8,7 +8,7 @@
 
 import copy
 import operator
-from typing import Any, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import torch
 from executorch.exir import EdgeCompileConfig, ExecutorchProgramManager, to_edge
@@ -68,6 +68,17 @@ class GraphBuilder:
         node.meta["val"] = value
         node.meta["tensor_meta"] = None
         node.meta["spec"] = tree_map_only(Tensor, TensorSpec.from_tensor, value)
+
+
+class Fn(torch.nn.Module):
+    """A module of one function of its inputs."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, *args: Tensor) -> Any:
+        return self.fn(*args)
 
 
 def nodes_of(graph_module: GraphModule, *targets: Any) -> List[Node]:

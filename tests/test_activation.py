@@ -7,6 +7,7 @@
 """How the package switches itself on, in fresh processes of every kind."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -293,6 +294,28 @@ def test_target_still_executing_when_the_hook_is_registered(tmp_path: Path) -> N
         env={"PYTHONPATH": str(tmp_path)},
     )
     assert out == "[True] True"
+
+
+def test_from_a_wheel(tmp_path: Path) -> None:
+    """What is built from the checkout works alone, and holds no test."""
+    checkout = Path(__file__).parents[1]
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(checkout, source, ignore=ignored)
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    install = ["install", "--no-deps", "--no-build-isolation", "--target"]
+    site = tmp_path / "site"
+    subprocess.run([*pip, *install, str(site), str(source)], check=True)
+    assert (site / "executorch_slice" / "py.typed").exists()
+    assert (site / "executorch_slice" / "exir" / "alias_analysis.py").exists()
+    assert not list(site.rglob("tests"))
+    code = SLICES + (
+        "import executorch_slice\n"
+        "print(slices(to_edge(export()).to_executorch()), executorch_slice.__file__)"
+    )
+    assert run(code, env={"PYTHONPATH": str(site)}) == (
+        f"0 {site / 'executorch_slice' / '__init__.py'}"
+    )
 
 
 def test_import_torch_loads_nothing_heavy() -> None:

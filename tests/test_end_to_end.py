@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Tuple
 
 import pytest
 import torch
-from alias_testing import assert_runs_as_eager, lower, reasons, slice_kernels
+from alias_testing import assert_runs_as_eager, Fn, lower, reasons, slice_kernels
 from executorch.exir import ExecutorchBackendConfig
 from executorch.exir.memory_planning import greedy, MemoryPlanningAlgorithmSuite, naive
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
@@ -21,17 +21,6 @@ from executorch_slice import (
 )
 from torch import Tensor
 from torch.export import Dim
-
-
-class Fn(torch.nn.Module):
-    """A module of one function of its inputs."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.fn(*args)
 
 
 def arange(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -348,19 +337,3 @@ def test_unbacked_symint() -> None:
     manager = lower(Fn(fn), inputs)
     assert set(reasons(manager)) == {"DYNAMIC"}
     assert_runs_as_eager(Fn(fn), inputs, manager)
-
-
-def test_slices_around_control_flow() -> None:
-    def fn(p: Tensor, x: Tensor) -> Tensor:
-        y = x * 2
-        branch = torch.cond(
-            p, lambda v: v[1:] + (v * 3)[1:], lambda v: v[:2] * 2 + v[1:], (y[1:],)
-        )
-        return branch[:1] + x[3:]
-
-    for predicate in (True, False):
-        inputs = (torch.tensor(predicate), arange(4, 6))
-        manager = lower(Fn(fn), inputs)
-        found = reasons(manager)
-        assert {"CONTROL_FLOW_OPERAND", "CONTROL_FLOW_RESULT", "SAFE"} <= set(found)
-        assert_runs_as_eager(Fn(fn), inputs, manager)

@@ -58,7 +58,7 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
                 )
                 self.analyses[module] = analysis
                 decisions += [
-                    self._decision(analysis, copy, f"{name}." if name else "")
+                    self._decision(copy, f"{name}." if name else "")
                     for copy in analysis.copies.values()
                     if not copy.is_view
                 ]
@@ -70,8 +70,7 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
         for analysis in self.analyses.values():
             yield from analysis.copies.values()
 
-    def _decision(self, analysis: AliasAnalysis, copy: Copy, prefix: str) -> Decision:
-        base, offset = analysis.region_of(copy.base)
+    def _decision(self, copy: Copy, prefix: str) -> Decision:
         return Decision(
             method=self.method,
             node=prefix + copy.node.name,
@@ -79,8 +78,8 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
             verdict=copy.verdict,
             reason=copy.reason,
             nbytes=_upper_bound_nbytes(copy.node.meta.get("spec")),
-            base=prefix + base.name,
-            byte_offset=offset + copy.layout.byte_offset if copy.layout else None,
+            base=prefix + copy.root.name,
+            byte_offset=copy.byte_offset if copy.layout is not None else None,
         )
 
 

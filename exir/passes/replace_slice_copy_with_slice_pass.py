@@ -18,7 +18,10 @@ from executorch_slice.exir.passes.analyze_aliases_pass import (
     analysed,
     AnalyzeAliasesPass,
 )
-from executorch_slice.exir.passes.replace_view_copy_with_view_pass import _ViewSpec
+from executorch_slice.exir.passes.replace_view_copy_with_view_pass import (
+    _ViewSpec,
+    alias_spec,
+)
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -69,7 +72,8 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
                 if alias_memory.is_alias(node):
                     spec = node.meta["spec"]
                     root = alias_memory.alias_root(node).meta["spec"]
-                    assert isinstance(spec, _ViewSpec) and spec._base is root, node
+                    if node.target is not memory.view:
+                        assert isinstance(spec, _ViewSpec) and spec._base is root, node
                     assert all(user.op != "output" for user in node.users), node
 
 
@@ -77,16 +81,14 @@ def _rewrite(copy: Copy) -> None:
     """Points `copy.node` at its base, with an alias op that says which part."""
     node, base, layout = copy.node, copy.base, copy.layout
     assert layout is not None, f"{node} is an alias without a layout"
-    base_spec, spec = base.meta["spec"], node.meta["spec"]
+    base_spec = base.meta["spec"]
     contiguous = list(base_spec.dim_order) == list(range(len(base_spec.shape)))
     if layout.nbytes == base_spec.nbytes() and contiguous:
         node.target, node.args = memory.view, (base, list(layout.size))
     else:
         node.target, node.args = _alias_call(copy)
     node.kwargs = {}
-    node.meta["spec"] = _ViewSpec(
-        base_spec, layout.size, layout.byte_offset, spec.dim_order
-    )
+    node.meta["spec"] = alias_spec(copy)
 
 
 def _alias_call(copy: Copy) -> Tuple[Any, Tuple[Any, ...]]:

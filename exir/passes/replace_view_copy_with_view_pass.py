@@ -12,6 +12,8 @@ from typing import List, Optional, Sequence
 from executorch.exir import memory
 from executorch.exir.passes import replace_view_copy_with_view_pass as upstream
 from executorch.exir.tensor import stride_from_dim_order, TensorSpec
+from executorch_slice.exir.alias_analysis import Copy
+from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     analysed,
     AnalyzeAliasesPass,
@@ -113,6 +115,25 @@ class _ViewSpec(upstream._ViewSpec):
         self._base.mem_offset = None if value is None else value - self.byte_offset
 
 
+def alias_spec(copy: Copy) -> _ViewSpec:
+    """The spec of a copy that is an alias: its bytes of the root's spec."""
+    spec = copy.node.meta["spec"]
+    return _ViewSpec(
+        copy.root.meta["spec"], spec.shape, copy.byte_offset, spec.dim_order
+    )
+
+
+# Such roots have a planned offset, but their values point elsewhere when the program
+# runs. Their views keep specs of their own, which stay unplanned: `et_view` instead.
+_MOVED_AT_RUN_TIME = frozenset(
+    {
+        Reason.CONTROL_FLOW_OPERAND,
+        Reason.CONTROL_FLOW_RESULT,
+        Reason.DELEGATE_OUTPUT,
+    }
+)
+
+
 class ReplaceViewCopyWithViewPass(upstream.ReplaceViewCopyWithViewPass):
     """Turns view copies into `memory.view`, except where the analysis says copy.
 
@@ -130,17 +151,21 @@ class ReplaceViewCopyWithViewPass(upstream.ReplaceViewCopyWithViewPass):
         views = [c for c in self._analysed.copies() if c.is_view and c.joins_base]
         for view in views:
             view.node.target = memory.view
-            view.node.meta["spec"] = _ViewSpec(
-                view.base.meta["spec"], view.node.meta["val"].shape
-            )
+            if view.verdict == "alias":
+                view.node.meta["spec"] = alias_spec(view)
+            elif view.reason not in _MOVED_AT_RUN_TIME:
+                view.node.meta["spec"] = _ViewSpec(
+                    view.base.meta["spec"], view.node.meta["val"].shape
+                )
         for module in self._analysed.analyses:
             module.recompile()
         return PassResult(graph_module, bool(views))
 
     def ensures(self, graph_module: GraphModule) -> None:
-        """Each safe view is a `memory.view` with a _ViewSpec, and no output."""
+        """Each safe view is a `memory.view` and no output; aliases have a _ViewSpec."""
         for copy in self._analysed.copies():
             if copy.is_view and copy.joins_base:
                 assert copy.node.target is memory.view
-                assert isinstance(copy.node.meta["spec"], _ViewSpec)
+                is_alias = isinstance(copy.node.meta["spec"], _ViewSpec)
+                assert is_alias or copy.verdict == "kernel"
                 assert all(user.op != "output" for user in copy.node.users)

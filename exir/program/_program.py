@@ -19,6 +19,7 @@ from executorch_slice.exir.passes.analyze_aliases_pass import (
     AnalyzeAliasesPass,
     DECISIONS_KEY,
 )
+from executorch_slice.exir.passes.own_branch_results_pass import OwnBranchResultsPass
 from executorch_slice.exir.passes.replace_slice_copy_with_slice_pass import (
     ReplaceSliceCopyWithSlicePass,
 )
@@ -48,6 +49,7 @@ def pre_memory_planning_passes(config: Any, name: Optional[str] = None) -> List[
         if isinstance(p, _UpstreamReplaceViewCopyWithViewPass)
     )
     passes[at : at + 1] = [
+        OwnBranchResultsPass(analysis.memory.graph_outputs),
         analysis,
         ReplaceViewCopyWithViewPass(analysis),
         ReplaceSliceCopyWithSlicePass(analysis),

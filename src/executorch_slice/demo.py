@@ -7,13 +7,12 @@
 """The `executorch-slice demo` command: three models, lowered with and without."""
 
 import warnings
-from collections import Counter, defaultdict
 
 import torch
 from executorch.exir import ExecutorchProgramManager, to_edge
 from executorch_slice import decisions
 from executorch_slice.compare import lower, lower_stock, outputs_agree
-from executorch_slice.cost import program_cost, SLICE_FAMILY
+from executorch_slice.cost import program_cost
 from executorch_slice.demo_models import MODELS
 from rich.box import SIMPLE
 from rich.console import Console
@@ -65,18 +64,14 @@ def _kib(before: int, after: int) -> str:
 def _print_stayed(
     console: Console, programs: dict[str, ExecutorchProgramManager]
 ) -> None:
-    """Groups the pieces that stayed copies by reason, as most share theirs."""
-    stayed: dict[str, dict[str, Counter[str]]] = defaultdict(
-        lambda: defaultdict(Counter)
-    )
+    """One line per copy that stayed, and why."""
     for name, program in programs.items():
         for decision in decisions(program):
-            op = decision.op.split(".")[1]
-            if decision.verdict != "alias" and op in SLICE_FAMILY:
-                stayed[str(decision.reason)][name][op] += 1
-    for reason, models in stayed.items():
-        console.print(f"Stays a copy: {reason}")
-        for name, pieces in models.items():
-            listed = ", ".join(f"{count} x {op}" for op, count in pieces.items())
-            console.print(f"  {name}: {listed}", highlight=False)
+            if decision.verdict != "alias":
+                console.print(
+                    f"{name}: {decision.node} ({decision.nbytes:,} bytes) stays a copy:"
+                    f" {decision.reason}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
     console.print()

@@ -105,7 +105,7 @@ class Encoder(nn.Module):
 
 
 class Llama(nn.Module):
-    """Prefill as Meta writes it: rotary over pairs, tables cut to length, last token."""
+    """Prefill as Meta writes it: rotary over pairs, tables cut to length."""
 
     cos: Tensor
     sin: Tensor
