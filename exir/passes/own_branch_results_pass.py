@@ -83,7 +83,7 @@ def _cond_results(module: GraphModule) -> List[int]:
 
 
 def _clone_outputs(module: GraphModule, positions: List[int]) -> bool:
-    """Clones the outputs at `positions`, and brings the specs of `output` up to date."""
+    """Clones the outputs at `positions`; the specs of `output` are up to date then."""
     output, outputs = module.graph.output_node(), graph_outputs(module)
     for position in positions:
         node = outputs[position]
