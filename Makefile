@@ -39,6 +39,6 @@ $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/pip install -q -e '.[test]'
 	touch $@
 
-$(VENV)/.lint: $(VENV)/.demo
+$(VENV)/.lint: $(VENV)/.test
 	$(BIN)/pip install -q -e '.[lint]'
 	touch $@
