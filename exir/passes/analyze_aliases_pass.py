@@ -19,12 +19,14 @@ from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 DECISIONS_KEY = "alias_decisions"
+PLAN_IS_TRUSTED_KEY = "alias_plan_is_trusted"
 
 
 class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
     """Decides every copy of a method and its branches, and changes none.
 
-    Leaves the decisions in ``graph_module.meta["alias_decisions"]``. In-place results
+    Leaves the decisions in ``graph_module.meta["alias_decisions"]``, and in
+    ``"alias_plan_is_trusted"`` whether the memory plan is one to verify. In-place results
     get the spec of the argument they are written to, as memory planning gives them
     later, so that an alias of one has a root that stays.
 
@@ -63,6 +65,7 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
                     if not copy.is_view
                 ]
         graph_module.meta[DECISIONS_KEY] = decisions
+        graph_module.meta[PLAN_IS_TRUSTED_KEY] = self.enabled and self.memory.trusted
         return PassResult(graph_module, False)
 
     def copies(self) -> Iterator[Copy]:

@@ -18,6 +18,7 @@ from executorch_slice.exir.capture._config import AliasConfig, ExecutorchBackend
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     AnalyzeAliasesPass,
     DECISIONS_KEY,
+    PLAN_IS_TRUSTED_KEY,
 )
 from executorch_slice.exir.passes.own_branch_results_pass import OwnBranchResultsPass
 from executorch_slice.exir.passes.replace_slice_copy_with_slice_pass import (
@@ -26,8 +27,10 @@ from executorch_slice.exir.passes.replace_slice_copy_with_slice_pass import (
 from executorch_slice.exir.passes.replace_view_copy_with_view_pass import (
     ReplaceViewCopyWithViewPass,
 )
+from executorch_slice.exir.verification.plan_verifier import verify_plan
 
 _upstream_pre_memory_planning_passes = upstream.pre_memory_planning_passes
+_upstream_emit_program = upstream.emit_program
 _UpstreamReplaceViewCopyWithViewPass = upstream.ReplaceViewCopyWithViewPass
 
 
@@ -55,6 +58,19 @@ def pre_memory_planning_passes(config: Any, name: Optional[str] = None) -> List[
         ReplaceSliceCopyWithSlicePass(analysis),
     ]
     return passes
+
+
+def emit_program(methods: Any, *args: Any, **kwargs: Any) -> Any:
+    """Upstream's, for programs whose memory plans are proven right.
+
+    Raises:
+        PlanVerificationError: a method would read bytes that were overwritten.
+    """
+    programs = methods.values() if isinstance(methods, dict) else [methods]
+    for program in programs:
+        if program.graph_module.meta.get(PLAN_IS_TRUSTED_KEY, False):
+            verify_plan(program)
+    return _upstream_emit_program(methods, *args, **kwargs)
 
 
 def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:

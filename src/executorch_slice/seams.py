@@ -116,6 +116,20 @@ SEAMS = (
         parameters=("config", "name"),
     ),
     Seam(
+        module="executorch.exir.program._program",
+        attribute="emit_program",
+        action="switch",
+        counterpart="exir.program._program:emit_program",
+        why="no program leaves whose memory plan is not proven right",
+        until="to_executorch runs the plan verifier",
+        parameters=(
+            "methods",
+            "emit_stacktrace",
+            "prim_getters",
+            "emit_mutable_buffer_names",
+        ),
+    ),
+    Seam(
         module="executorch.exir.memory_planning",
         attribute="get_node_tensor_specs",
         action="replace",
