@@ -41,7 +41,8 @@ def main() -> int:
         [*python, "mypy", "-p", package.name],
         [*python, "mypy", "tests", "tools"],
     ]
-    paths = [package.parent, ROOT / "tests", ROOT / "tests" / "benchmarks"]
+    tests = ROOT / "tests"
+    paths = [package.parent, tests, tests / "benchmarks", tests / "fuzz"]
     env = dict(os.environ, MYPYPATH=":".join(map(str, paths)))
     failed = [c for c in commands if subprocess.run(c, cwd=ROOT, env=env).returncode]
     for command in failed:
