@@ -44,6 +44,8 @@ from torch.utils._pytree import tree_leaves
 # an output at memory of their own.
 IN_PLACE_DELEGATES = frozenset({"XnnpackBackend"})
 
+_PLANNED_CALLS = CONTROL_FLOW | {executorch_call_delegate}
+
 # Views of such roots are elided as in stock ExecuTorch. A view of any other root
 # without an address is an `et_view`, which points it there at run time.
 _VIEW_IS_ALIAS = frozenset(
@@ -237,8 +239,6 @@ class AliasAnalysis:
         spec = root.meta.get("spec")
         if not isinstance(spec, TensorSpec):
             return Reason.NO_SPEC
-        if not self.memory.trusted:
-            return Reason.CUSTOM_PLANNER
         if spec.device != DeviceType.CPU:
             return Reason.DEVICE
         if spec.is_dynamic_shape_tensor:
@@ -248,13 +248,10 @@ class AliasAnalysis:
         if spec.const or root.op == "get_attr":
             return Reason.CONSTANT
         if root.op == "placeholder":
-            return self._why_unplaced_input(root)
-        if self._is_output(spec) and self.is_method and not self.memory.graph_outputs:
-            return Reason.UNPLANNED_OUTPUT
-        return self._why_unplaced_result(root)
-
-    def _is_output(self, spec: TensorSpec) -> bool:
-        return id(spec) in self._output_specs
+            reason = self._why_unplaced_input(root)
+        else:
+            reason = self._why_unplaced_result(root)
+        return reason or (None if self.memory.trusted else Reason.CUSTOM_PLANNER)
 
     def _why_unplaced_input(self, root: Node) -> Optional[Reason]:
         if root.meta.get("is_mutable_buffer", False):
@@ -264,13 +261,17 @@ class AliasAnalysis:
     def _why_unplaced_result(self, root: Node) -> Optional[Reason]:
         producer: Any = root.args[0] if root.target is operator.getitem else root
         if producer.target in CONTROL_FLOW:
-            placed = producer.meta.get(OWNS_RESULTS, False)
-            return None if placed else Reason.CONTROL_FLOW_RESULT
+            if not producer.meta.get(OWNS_RESULTS, False):
+                return Reason.CONTROL_FLOW_RESULT
         if producer.target is executorch_call_delegate:
             lowered = getattr(self.module, producer.args[0].target)
-            known = lowered.backend_id in IN_PLACE_DELEGATES
-            return None if known else Reason.DELEGATE_OUTPUT
-        return None if overload_of(producer) is not None else Reason.UNKNOWN_BASE
+            if lowered.backend_id not in IN_PLACE_DELEGATES:
+                return Reason.DELEGATE_OUTPUT
+        is_output = self.is_method and id(root.meta["spec"]) in self._output_specs
+        if is_output and not self.memory.graph_outputs:
+            return Reason.UNPLANNED_OUTPUT
+        known = overload_of(producer) is not None or producer.target in _PLANNED_CALLS
+        return None if known else Reason.UNKNOWN_BASE
 
     def _refuse_written(self) -> None:
         """A write to a copy must not reach its base, so what is written is copied."""

@@ -25,10 +25,10 @@ PLAN_IS_TRUSTED_KEY = "alias_plan_is_trusted"
 class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
     """Decides every copy of a method and its branches, and changes none.
 
-    Leaves the decisions in ``graph_module.meta["alias_decisions"]``, and in
-    ``"alias_plan_is_trusted"`` whether the memory plan is one to verify. In-place results
-    get the spec of the argument they are written to, as memory planning gives them
-    later, so that an alias of one has a root that stays.
+    Leaves the decisions in ``graph_module.meta["alias_decisions"]``, and whether the
+    memory plan is one to verify in ``"alias_plan_is_trusted"``. In-place results get
+    the spec of the argument they are written to, as memory planning gives them later,
+    so that an alias of one has a root that stays.
 
     Args:
         memory: what the planner will place.

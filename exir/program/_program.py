@@ -51,8 +51,9 @@ def pre_memory_planning_passes(config: Any, name: Optional[str] = None) -> List[
         for i, p in enumerate(passes)
         if isinstance(p, _UpstreamReplaceViewCopyWithViewPass)
     )
+    memory = analysis.memory
     passes[at : at + 1] = [
-        OwnBranchResultsPass(analysis.memory.graph_outputs),
+        *([OwnBranchResultsPass(memory.graph_outputs)] if memory.trusted else []),
         analysis,
         ReplaceViewCopyWithViewPass(analysis),
         ReplaceSliceCopyWithSlicePass(analysis),

@@ -159,5 +159,6 @@ def holds(
     if content is None:
         return "nothing"
     if content is not want:
-        return f"what {content.node} wrote"
+        which = "what else" if content.node == want.node else "what"
+        return f"{which} {content.node} wrote"
     return None if origin == at else f"byte {origin} of it instead of byte {at}"

@@ -84,7 +84,9 @@ def verify_plan(program: ExportedProgram) -> None:
     replay = _Replay(module, "", Memory(), {}, sizes)
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
     for node in inputs:
-        replay.values[node] = replay.fill(node.meta.get("spec"), Write(node.name))
+        replay.values[node] = replay.fill(node.meta.get("spec"), node.name)
+    for node in inputs:
+        replay.check(replay.values[node], f"the run, through {node.name},")
     replay.run()
     buffers = program.graph_signature.inputs_to_buffers
     for node in inputs:
@@ -122,13 +124,13 @@ class _Replay:
                 return self._leaves(node.args)
         return []
 
-    def fill(self, spec: Any, write: Write) -> Any:
-        """Values where `spec` plans them, filled by `write`."""
+    def fill(self, spec: Any, name: str) -> Any:
+        """Values where `spec` plans them, filled by the node or input `name`."""
         if isinstance(spec, (list, tuple)):
-            return [self.fill(item, write) for item in spec]
-        value = self._place(spec, write.node)
+            return [self.fill(item, name) for item in spec]
+        value = self._place(spec, name)
         if value is not None:
-            self._overwrite(value, write)
+            self._overwrite(value, name)
         return value
 
     def check(self, value: Any, reader: str) -> None:
@@ -166,21 +168,25 @@ class _Replay:
         updated = [n for n, is_out in written if not is_out]
         for argument in [*read, *updated]:
             self.check(self.values.get(argument), self._name(node))
-        write = Write(self._name(node))
         results = self._results(node, written)
-        for value in _values(results):
+        filled = _values([results, *(self.values.get(n) for n, _ in written)])
+        for value in filled:
             for argument in read:
                 self._check_apart(value, self.values.get(argument), node, argument)
-        for value in _values([results, *(self.values.get(n) for n, _ in written)]):
-            self._overwrite(value, write)
+        for value in filled:
+            self._overwrite(value, self._name(node))
+        self.check([results], f"whatever follows {self._name(node)}")
         self.values[node] = results
 
     def _results(self, node: Node, written: Sequence[Tuple[Node, bool]]) -> Any:
         """Values of the results: that of a written argument where they share a spec."""
         shared = {
-            id(spec): self.values.get(argument)
+            id(spec): value
             for argument, _ in written
-            for spec in tree_leaves(argument.meta.get("spec"))
+            for spec, value in zip(
+                tree_leaves(argument.meta.get("spec")),
+                tree_leaves(self.values.get(argument)),
+            )
         }
 
         def place(spec: Any) -> Any:
@@ -205,7 +211,8 @@ class _Replay:
                 )
         return Value(spec.mem_id, start, nbytes, [])
 
-    def _overwrite(self, value: Value, write: Write) -> None:
+    def _overwrite(self, value: Value, name: str) -> None:
+        write = Write(name)
         self.memory.write(value.key, value.start, value.end, write)
         value.want = [Piece(0, value.nbytes, write, 0)]
 
@@ -225,6 +232,11 @@ class _Replay:
             if value is None:
                 return None
             nbytes = spec.nbytes() if spec.is_static_shape_tensor else value.nbytes
+            if offset + nbytes > value.nbytes:
+                raise PlanVerificationError(
+                    f"{self._name(node)} stands for bytes {offset} to {offset + nbytes} "
+                    f"of {base.name}, which has {value.nbytes} bytes."
+                )
             want = _cut(value.want, offset, offset + nbytes)
             if placed is None:
                 return Value(value.key, value.start + offset, nbytes, want)
@@ -256,16 +268,15 @@ class _Replay:
         graph = self._enter(body, self.memory, self.world).module.graph
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
         rows = inputs[len(carried) : len(carried) + len(scanned)]
-        results = self.fill(node.meta["spec"], Write(self._name(node)))
+        results = self.fill(node.meta["spec"], self._name(node))
         for _ in range(2):
-            items = [
-                self.fill(row.meta["spec"], Write(self._name(row))) for row in rows
-            ]
+            self.check(self._leaves(scanned), self._name(node))
+            items = [self.fill(row.meta["spec"], self._name(row)) for row in rows]
             replay = self._enter(body, self.memory, self.world)
             replay.run(*results[: len(carried)], *items, *self._leaves(operands))
             self.check(results[len(carried) :], f"the next round of {self._name(node)}")
             for value in _values(results):
-                self._overwrite(value, Write(self._name(node)))
+                self._overwrite(value, self._name(node))
         self.values[node] = results
 
     def _enter(self, branch: Any, memory: Memory, world: World) -> "_Replay":

@@ -160,7 +160,11 @@ def _step(draw: st.DrawFn, values: Values, states: range) -> Step:
     """A step that PyTorch accepts for the values there are."""
     count = len(values)
     # Late values are likelier, so that chains grow.
-    at = count - 1 - min(draw(st.integers(0, count - 1)), draw(st.integers(0, count - 1)))
+    at = (
+        count
+        - 1
+        - min(draw(st.integers(0, count - 1)), draw(st.integers(0, count - 1)))
+    )
     x = values[at]
     dims = st.integers(-x.dim(), x.dim() - 1) if x.dim() else st.nothing()
     same = [

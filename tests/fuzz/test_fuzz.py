@@ -101,9 +101,7 @@ def test_programs(recipe: Recipe) -> None:
         return
     manager = ours.to_executorch(config(recipe))
     eager = copy.deepcopy(module)
-    want = [
-        list(eager(*example_inputs(recipe, round_))) for round_ in range(ROUNDS)
-    ]
+    want = [list(eager(*example_inputs(recipe, round_))) for round_ in range(ROUNDS)]
     stock_outputs = error_of(lambda: run(LoadedProgram(stock), recipe))
     if isinstance(stock_outputs, type):
         COUNTS["stock fails at run time"] += 1

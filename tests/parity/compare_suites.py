@@ -359,7 +359,7 @@ def describe(pair: tuple[Outcome, Outcome]) -> str:
 def judge(
     differing: dict[str, tuple[Outcome, Outcome]],
     expected: dict[str, str],
-    suite: str,
+    suites: list[str],
 ) -> list[str]:
     """Prints each difference and returns what is wrong with it."""
     errors = []
@@ -371,7 +371,8 @@ def judge(
             print(f"  UNEXPECTED  {test}: {describe(pair)}")
             errors.append(f"unexpected difference: {test}: {pair[0]} -> {pair[1]}")
     for test in expected:
-        if is_within(test, suite) and test not in differing:
+        covered = any(is_within(test, suite) for suite in suites)
+        if covered and test not in differing:
             print(f"  STALE       {test}: no longer differs")
             errors.append(f"expected difference is gone: {test}")
     return errors
@@ -381,8 +382,8 @@ def is_within(test: str, suite: str) -> bool:
     return test == suite or test.startswith((f"{suite}.", f"{suite}::"))
 
 
-def print_counts(suite: str, runs: dict[str, Run]) -> None:
-    print(f"\n{suite}")
+def print_counts(title: str, runs: dict[str, Run]) -> None:
+    print(f"\n{title}")
     print(" " * 9 + "".join(f"{kind:>12}" for kind in COLUMNS) + "       total    time")
     for side, run in runs.items():
         counts = Counter(map(str, run.outcomes.values()))
@@ -399,14 +400,15 @@ def print_counts(suite: str, runs: dict[str, Run]) -> None:
 
 
 def compare(
-    suite: str, root: Path, folder: Path, workers: int, timeout: float
+    suites: list[str], root: Path, folder: Path, workers: int, timeout: float
 ) -> list[str]:
-    """Runs a suite on both sides, prints the comparison and returns what is wrong."""
+    """Runs suites on both sides, prints the comparison and returns what is wrong."""
+    title = " ".join(suites)
     runs: dict[str, Run] = {}
     for side in SIDES:
-        runs[side] = run_tests([suite], side, root, folder / side, workers, timeout)
-    print_counts(suite, runs)
-    if problems := problems_of(suite, runs):
+        runs[side] = run_tests(suites, side, root, folder / side, workers, timeout)
+    print_counts(title, runs)
+    if problems := problems_of(title, runs):
         return problems
     differing = differences(runs)
     if differing:
@@ -421,15 +423,15 @@ def compare(
             )
             for side in SIDES
         }
-        if problems := problems_of(f"{suite} (again)", again):
+        if problems := problems_of(f"{title} (again)", again):
             return problems
         differing = still_differing(differing, again)
-    return judge(differing, EXPECTED_DIFFERENCES, suite)
+    return judge(differing, EXPECTED_DIFFERENCES, suites)
 
 
-def problems_of(suite: str, runs: dict[str, Run]) -> list[str]:
+def problems_of(title: str, runs: dict[str, Run]) -> list[str]:
     return [
-        f"{suite} {side} {PACKAGE}: {problem}"
+        f"{title} {side} {PACKAGE}: {problem}"
         for side, run in runs.items()
         for problem in run.problems
     ]
@@ -454,11 +456,16 @@ def main() -> int:
         help="pytest-xdist's workers; 0: do without it (default: %(default)s)",
     )
     parser.add_argument(
+        "--together",
+        action="store_true",
+        help="run all suites at once: faster for small ones",
+    )
+    parser.add_argument(
         "--timeout",
         type=float,
         default=1800,
         metavar="SECONDS",
-        help="for one suite on one side (default: %(default)s)",
+        help="for one run on one side (default: %(default)s)",
     )
     parser.add_argument(
         "--output",
@@ -475,12 +482,12 @@ def main() -> int:
             roots = [probe(side, suites, Path(temporary)) for side in SIDES][0]
         except ParityError as error:
             sys.exit(f"parity: {error}")
-        for suite in suites:
-            root = roots[suite]
-            if root is None:
-                sys.exit(f"parity: {suite} is not installed")
-            output = folder / re.sub(r"\W+", "_", suite)
-            errors += compare(suite, Path(root), output, args.workers, args.timeout)
+        for group in [suites] if args.together else [[suite] for suite in suites]:
+            [root, *others] = {roots[suite] for suite in group}
+            if root is None or others:
+                sys.exit(f"parity: {' '.join(group)}: not installed in one place")
+            output = folder / re.sub(r"\W+", "_", group[0])
+            errors += compare(group, Path(root), output, args.workers, args.timeout)
     print()
     for line in errors:
         print(f"ERROR: {line}")
