@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 EXECUTORCH ?= 1.5.1
 
-.PHONY: demo test lint format bench parity clean
+N ?= 1000
+
+.PHONY: demo test lint format bench parity fuzz clean
 
 demo: $(VENV)/.demo
 	$(BIN)/executorch-slice demo
@@ -20,6 +22,9 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.demo
 	$(BIN)/python tests/benchmarks/bench.py
+
+fuzz: $(VENV)/.test
+	FUZZ_EXAMPLES=$(N) $(BIN)/python -m pytest -s tests/fuzz
 
 parity: $(VENV)/.test
 	$(BIN)/python tests/parity/compare_suites.py

@@ -10,11 +10,10 @@ import sys
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Callable, Iterator, Optional
-
-import wrapt
 
 # What triggers a group of seams: the module that imports all others they touch.
 LOWERING = "executorch.exir.program._program"
@@ -31,11 +30,10 @@ class UnsupportedExecuTorchError(RuntimeError):
 
 def activate() -> None:
     """Joins this package to ExecuTorch now or when that is imported. Never raises."""
-    try:
-        for trigger in (LOWERING, SAVING):
-            _after_import(trigger, _join_or_warn)
-    except Exception as error:
-        _warn(f"could not watch for ExecuTorch: {error!r}")
+    if "executorch" in sys.modules:
+        _watch()
+    else:
+        sys.meta_path.insert(0, _FirstImport())
 
 
 def enable() -> None:
@@ -73,6 +71,26 @@ def disabled() -> Iterator[None]:
         _disabled_here.reset(token)
 
 
+class _FirstImport(MetaPathFinder):
+    """Finds nothing; starts to watch when `executorch` is first looked for.
+
+    Until then not even wrapt is imported, so that `import torch` stays as fast.
+    """
+
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "executorch":
+            sys.meta_path.remove(self)
+            _watch()
+
+
+def _watch() -> None:
+    try:
+        for trigger in (LOWERING, SAVING):
+            _after_import(trigger, _join_or_warn)
+    except Exception as error:
+        _warn(f"could not watch for ExecuTorch: {error!r}")
+
+
 def _join_or_warn(trigger: ModuleType) -> None:
     global _failure
     if _failure is not None:
@@ -104,6 +122,8 @@ def _after_import(name: str, callback: Callable[[ModuleType], None]) -> None:
         spec.__dict__["_on_initialized"] = callback
         spec.__class__ = _WatchedSpec
     else:
+        import wrapt
+
         wrapt.register_post_import_hook(callback, name)
 
 
