@@ -57,8 +57,11 @@ class PlannedProgram:
             self._values[node] = self._at(node.meta["spec"]).copy_(value)
 
     def _call(self, node: Node) -> Any:
+        spec: Any = node.meta["spec"]
+        if is_alias(node) and spec.mem_offset is None:
+            return self._values[node.args[0]].view(spec.shape)
         if node.target is memory.alloc or is_alias(node):
-            return tree_map(self._at, node.meta["spec"])
+            return tree_map(self._at, spec)
         args, kwargs = tree_map_only(Node, self._values.get, (node.args, node.kwargs))
         return node.target(*args, **kwargs)  # type: ignore[operator]
 

@@ -7,6 +7,7 @@
 """Aliases of tensors that are written in place, read before and after the write."""
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -116,7 +117,7 @@ def _both_updated(x: Tensor, rows: Tensor, new: Tensor) -> Tensor:
     """The tensor is the second argument that is written; results are read too."""
     other = x * new
     first, second = CUSTOM.update_both(other, x)
-    CUSTOM.update(x, (first + second + other).mean())
+    CUSTOM.update(x, (first + second + other).sum())
     return x
 
 
@@ -159,7 +160,14 @@ READS: Dict[str, Callable[[Tensor], List[Tensor]]] = {
         torch.view_copy(torch.slice_copy(y, 0, 1, 3), [3, 4]),
     ],
 }
+# What a write does to reads of the other kinds follows from these.
+FEW_READS = ("view", "slice", "slice of view")
 WHENS = ("before", "after", "both", "of the result", "is written")
+
+
+def reads_of(write: str) -> Iterable[str]:
+    """All kinds for the writes that programs have most, fewer for the others."""
+    return READS if write in ("copy_", "index_put") else FEW_READS
 
 
 class Cell(nn.Module):
@@ -179,34 +187,36 @@ class Cell(nn.Module):
         if self.base == "buffer":
             y = self.state
         else:
-            y = x if self.base == "input" else x * 2.0
+            y = x if self.base == "input" else x.neg()
         parts = [] if self.when == "of the result" else self.read(y)
         results = []
         if self.when in ("before", "both"):
-            results += [part * 3.0 for part in parts]
+            results += [part.neg() for part in parts]
         written = self.write.run(
             parts[0] if self.when == "is written" else y, rows, new
         )
         if self.when == "of the result":
-            results += [part * 3.0 for part in self.read(written)]
+            results += [part.neg() for part in self.read(written)]
         if self.when in ("after", "both"):
-            results += [part + 1.0 for part in parts]
+            results += [part.neg() for part in parts]
         if self.when == "is written":
-            results += [part * 3.0 for part in parts[1:]] + [y * 1.0]
+            results += [part.neg() for part in parts[1:]] + [y.neg()]
+            if self.base == "buffer":
+                y.copy_(y.sin())
         elif self.base != "computed" and written is not y:
             y.copy_(written)
-        return [*results, written * 1.0]
+        return [*results, written.neg()]
 
 
 class Cells(nn.Module):
     """One cell for each read and each time of reading, in one program."""
 
-    def __init__(self, base: str, write: Write) -> None:
+    def __init__(self, base: str, write: str) -> None:
         super().__init__()
         self.cells = nn.ModuleDict(
             {
-                f"{read}, {when}": Cell(base, write, read, when)
-                for read, when in product(READS, WHENS)
+                f"{read}, {when}": Cell(base, WRITES[write], read, when)
+                for read, when in product(reads_of(write), WHENS)
             }
         )
 
@@ -238,7 +248,7 @@ def lower(module: nn.Module, inputs: Any, write: Write) -> ExecutorchProgramMana
 @cache
 def lowered(base: str, write: str) -> Tuple[nn.Module, Any, ExecutorchProgramManager]:
     torch.manual_seed(0)
-    module = Cells(base, WRITES[write])
+    module = Cells(base, write)
     xs = [random_tensor() for _ in module.cells]
     inputs = (torch.tensor([0, 1]), torch.tensor(0.5), *xs)
     return module, inputs, lower(module, inputs, WRITES[write])
@@ -308,5 +318,5 @@ def test_verdicts(base: str, write: str) -> None:
     _, _, manager = lowered(base, write)
     assert verdicts(manager) == {
         f"{read}, {when}": expected(read, when, WRITES[write].in_place)
-        for read, when in product(READS, WHENS)
+        for read, when in product(reads_of(write), WHENS)
     }

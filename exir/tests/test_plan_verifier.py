@@ -424,11 +424,13 @@ def bytes_of(node: Node, arena: bool = True) -> str:
 
 
 class Lowered:
-    """A program and its nodes by name, a fresh one for each test that breaks it."""
+    """A program to break, and its nodes by name. Its specs are those of the original."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = copy.deepcopy(program)
         self.module = self.program.graph_module
+        sizes = self.module.meta["non_const_buffer_sizes"]
+        self.module.meta["non_const_buffer_sizes"] = list(sizes)
 
     def __getitem__(self, name: str) -> Node:
         (node,) = [n for n in self.module.graph.nodes if n.name == name]
@@ -452,10 +454,11 @@ def lowered() -> ExportedProgram:
 
 
 @pytest.fixture
-def plan(lowered: ExportedProgram) -> Lowered:
-    found = Lowered(lowered)
-    verify_plan(found.program)
-    return found
+def plan(lowered: ExportedProgram) -> Iterator[Lowered]:
+    verify_plan(lowered)
+    nothing = plan_mutants.Mutant("none", "", lambda: None)
+    with plan_mutants.applied(nothing, lowered):  # which restores the specs
+        yield Lowered(lowered)
 
 
 BASE, OTHER = "aten_mul_tensor", "aten_add_tensor"

@@ -170,7 +170,12 @@ def _step(draw: st.DrawFn, values: Values, states: range) -> Step:
     same = [
         i for i, v in enumerate(values) if v.shape == x.shape and v.dtype == x.dtype
     ]
-    writable = [i for i in states if values[i].shape == x.shape]
+    writable = [
+        i
+        for i in states
+        if values[i].shape == x.shape
+        and values[i].untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+    ]
     names = ["neg", "relu", "plus", "times", "clone", "view", "unsqueeze", "to"]
     names += ["add", "sub"] if x.dtype != torch.bool else []
     if x.dim() and x.numel():
