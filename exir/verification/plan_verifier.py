@@ -165,7 +165,9 @@ class _Replay:
         """An operator or delegate: reads its arguments, then writes its results."""
         written = list(_written_arguments(node))
         read = [n for n in node.all_input_nodes if n not in {w for w, _ in written}]
-        updated = [n for n, is_out in written if not is_out]
+        # copy_ overwrites all of its destination, whatever that holds.
+        is_copy = node.target is torch.ops.aten.copy_.default
+        updated = [n for n, is_out in written if not (is_out or is_copy)]
         for argument in [*read, *updated]:
             self.check(self.values.get(argument), self._name(node))
         results = self._results(node, written)
@@ -199,17 +201,18 @@ class _Replay:
         """The memory of `spec`, which nothing has filled yet; None for a scalar."""
         if not isinstance(spec, TensorSpec):
             return None
-        start, nbytes = spec.mem_offset, spec.nbytes()
-        if spec.mem_id is None or start is None:
+        # Once each: a view's spec checks its base at every access.
+        arena, start, nbytes = spec.mem_id, spec.mem_offset, spec.nbytes()
+        if arena is None or start is None:
             return Value(("unplanned", id(spec)), 0, nbytes, [])
         if self.sizes is not None:
-            size = self.sizes[spec.mem_id] if spec.mem_id < len(self.sizes) else 0
-            if start + nbytes > size:
+            size = self.sizes[arena] if arena < len(self.sizes) else 0
+            if not 0 <= start <= size - nbytes:
                 raise PlanVerificationError(
-                    f"{name} has bytes {start} to {start + nbytes} of arena "
-                    f"{spec.mem_id}, which has {size} bytes."
+                    f"{name} has bytes {start} to {start + nbytes} of arena {arena}, "
+                    f"which has {size} bytes."
                 )
-        return Value(spec.mem_id, start, nbytes, [])
+        return Value(arena, start, nbytes, [])
 
     def _overwrite(self, value: Value, name: str) -> None:
         write = Write(name)
@@ -223,7 +226,7 @@ class _Replay:
         if node.target is not memory.view:
             offset = _offset_in(node, base.meta["spec"], spec)
         placed = None
-        if spec.is_static_shape_tensor and spec.mem_offset is not None:
+        if spec.is_static_shape_tensor:
             placed = self._place(spec, self._name(node))
 
         def part_of(value: Any) -> Any:
@@ -231,14 +234,14 @@ class _Replay:
                 return Either(value.cond, tuple(map(part_of, value.sides)))
             if value is None:
                 return None
-            nbytes = spec.nbytes() if spec.is_static_shape_tensor else value.nbytes
+            nbytes = value.nbytes if placed is None else placed.nbytes
             if offset + nbytes > value.nbytes:
                 raise PlanVerificationError(
-                    f"{self._name(node)} stands for bytes {offset} to {offset + nbytes} "
-                    f"of {base.name}, which has {value.nbytes} bytes."
+                    f"{self._name(node)} stands for bytes {offset} to "
+                    f"{offset + nbytes} of {base.name}, which has {value.nbytes} bytes."
                 )
             want = _cut(value.want, offset, offset + nbytes)
-            if placed is None:
+            if placed is None or not isinstance(placed.key, int):
                 return Value(value.key, value.start + offset, nbytes, want)
             return Value(placed.key, placed.start, nbytes, want)
 
@@ -305,8 +308,8 @@ class _Replay:
             low, high = max(value.start, other.start), min(value.end, other.end)
             if value.key == other.key and low < high:
                 raise PlanVerificationError(
-                    f"{self._name(node)} writes bytes {low} to {high} of arena {value.key}, "
-                    f"while it reads {argument.name} from there."
+                    f"{self._name(node)} writes bytes {low} to {high} of arena "
+                    f"{value.key}, while it reads {argument.name} from there."
                 )
 
 
@@ -344,15 +347,15 @@ def _offset_in(node: Node, base: TensorSpec, spec: TensorSpec) -> int:
     """Bytes from the start of its base to an alias, as its op means it."""
     meta = torch.empty_strided(base.shape, base.stride, dtype=base.dtype, device="meta")
     view = node.target(meta, *node.args[1:])  # type: ignore[operator]
+    shape, stride = list(spec.shape), list(spec.stride)
     lies_together = all(
         size == 1 or have == want
-        for size, have, want in zip(view.shape, view.stride(), spec.stride)
+        for size, have, want in zip(view.shape, view.stride(), stride)
     )
-    if list(view.shape) != list(spec.shape) or not (lies_together or not view.numel()):
+    if list(view.shape) != shape or not (lies_together or not view.numel()):
         raise PlanVerificationError(
-            f"{node.name} stands for a tensor of shape {list(spec.shape)} and stride "
-            f"{list(spec.stride)}, but its base has {list(view.shape)} and "
-            f"{list(view.stride())} there."
+            f"{node.name} stands for a tensor of shape {shape} and stride {stride}, "
+            f"but its base has {list(view.shape)} and {list(view.stride())} there."
         )
     return int(view.storage_offset()) * view.itemsize if view.numel() else 0
 
@@ -373,6 +376,6 @@ def _cut(pieces: List[Piece], start: int, end: int) -> List[Piece]:
 
 def _fail(value: Value, reader: str, writer: str, wrong: str, piece: Piece) -> None:
     raise PlanVerificationError(
-        f"{reader} reads bytes {piece.start} to {piece.end} of arena {value.key} as what "
-        f"{writer} wrote, but they hold {wrong}."
+        f"{reader} reads bytes {piece.start} to {piece.end} of arena {value.key} as "
+        f"what {writer} wrote, but they hold {wrong}."
     )
