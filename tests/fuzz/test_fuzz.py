@@ -27,7 +27,7 @@ from fuzz_programs import example_inputs, Program, Recipe, recipes
 from hypothesis import given, HealthCheck, settings
 from torch import Tensor
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "25"))
 ROUNDS = 3
 COUNTS: Counter = Counter()
 
