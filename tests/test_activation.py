@@ -58,6 +58,9 @@ FIRST = {
     "replace_slice_copy_with_slice_pass",
     "the package": "import executorch_slice",
     "the runtime": "import executorch.runtime",
+    "a public name": "from executorch_slice import decisions",
+    "a module of the tree": "import executorch_slice.exir.alias_analysis",
+    "enable()": "import executorch_slice; executorch_slice.enable()",
 }
 
 

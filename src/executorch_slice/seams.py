@@ -251,16 +251,24 @@ def join(trigger: str) -> None:
         UnsupportedExecuTorchError: naming what does not fit; nothing was changed.
     """
     with _lock:
+        _check_version()
+        _import(trigger)  # which may join its seams, where it was not imported yet
         if trigger in _joined:
             return
         seams = [seam for seam in SEAMS if seam.trigger == trigger]
-        _check_version()
         for seam in seams:
             _check(seam)
         for change in [change for seam in seams for change in _changes(seam)]:
             change()
         _in_tree_names.install()
         _joined.add(trigger)
+
+
+def _import(trigger: str) -> None:
+    try:
+        import_module(trigger)
+    except ImportError as error:
+        raise UnsupportedExecuTorchError(f"{trigger} is missing: {error}") from error
 
 
 def _check_version() -> None:
