@@ -50,9 +50,15 @@ def update_all_tensors_lifetime(
     specs: Set[TensorSpec] = _upstream_update_all_tensors_lifetime(
         graph_module, graph_signature
     )
-    last = len(graph_module.graph.nodes) - 1
-    for index, node in enumerate(graph_module.graph.nodes):
-        for result in filter(is_inplace_result, map(alias_root, node.all_input_nodes)):
+    nodes = list(graph_module.graph.nodes)
+    results = {node for node in nodes if _is_inplace_result(node)}
+    if not results:
+        return specs
+    last = len(nodes) - 1
+    for index, node in enumerate(nodes):
+        for result in filter(
+            results.__contains__, map(alias_root, node.all_input_nodes)
+        ):
             for spec in tree_leaves(result.meta.get("spec")):
                 if isinstance(spec, TensorSpec):
                     upstream.update_tensor_lifetime(
@@ -73,7 +79,7 @@ def share_inplace_specs(graph_module: GraphModule) -> None:
                 node.meta["spec"] = producer.meta["spec"][node.args[1]]
 
 
-def is_inplace_result(node: Node) -> bool:
+def _is_inplace_result(node: Node) -> bool:
     """Whether `node` holds what an in-place op returns: an argument, written."""
     producer: Any = node.args[0] if node.target is operator.getitem else node
     is_inplace: bool = upstream._is_inplace_node(producer)

@@ -81,6 +81,10 @@ class Fn(torch.nn.Module):
         return self.fn(*args)
 
 
+def arange(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
+
+
 def nodes_of(graph_module: GraphModule, *targets: Any) -> List[Node]:
     """Nodes with one of the `targets`, in graph order."""
     return [node for node in graph_module.graph.nodes if node.target in targets]

@@ -10,13 +10,9 @@ from typing import Any, Callable
 
 import pytest
 import torch
-from alias_testing import assert_runs_as_eager, Fn, lower, reasons
+from alias_testing import arange, assert_runs_as_eager, Fn, lower, reasons
 from functorch.experimental.control_flow import map as map_rows
 from torch import Tensor
-
-
-def arange(*shape: int) -> Tensor:
-    return torch.arange(float(torch.Size(shape).numel())).reshape(shape)
 
 
 def inputs(*tensors: Tensor) -> Any:

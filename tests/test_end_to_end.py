@@ -10,7 +10,14 @@ from typing import Any, Callable, Dict, Tuple
 
 import pytest
 import torch
-from alias_testing import assert_runs_as_eager, Fn, lower, reasons, slice_kernels
+from alias_testing import (
+    arange,
+    assert_runs_as_eager,
+    Fn,
+    lower,
+    reasons,
+    slice_kernels,
+)
 from executorch.exir import ExecutorchBackendConfig
 from executorch.exir.memory_planning import greedy, MemoryPlanningAlgorithmSuite, naive
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
@@ -21,10 +28,6 @@ from executorch_slice import (
 )
 from torch import Tensor
 from torch.export import Dim
-
-
-def arange(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.arange(torch.Size(shape).numel()).reshape(shape).to(dtype)
 
 
 ALIASED: Dict[str, Tuple[Callable[[Tensor], Any], Tuple[int, ...]]] = {

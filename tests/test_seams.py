@@ -12,11 +12,14 @@ from typing import Iterator, Set, Tuple
 
 import executorch.exir
 import pytest
+import torch
+from alias_testing import Fn, lower
 from executorch_slice import _activation, seams
 from executorch_slice.seams import Seam, SEAMS
 
 PACKAGE = Path(executorch.exir.__file__).parents[1]
 TESTS = {"test", "tests"}
+ROWS = Fn(lambda x: (x * 2)[1:3] + 1)
 
 
 def imports() -> Iterator[Tuple[str, str, str]]:
@@ -57,15 +60,9 @@ def test_seam_says_why_and_until(seam: Seam) -> None:
 
 def test_profiler_counts_an_alias_with_its_root() -> None:
     """It compares targets with `memory.view`, so it meets the other alias ops too."""
-    import torch
-    from alias_testing import lower
     from executorch.util.activation_memory_profiler import create_tensor_allocation_info
 
-    class Rows(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (x * 2)[1:3] + 1
-
-    manager = lower(Rows(), (torch.ones(4, 6),))
+    manager = lower(ROWS, (torch.ones(4, 6),))
     timeline = create_tensor_allocation_info(manager.exported_program().graph)
     names = {a.name for moment in timeline if moment for a in moment.allocations}
     assert not any("slice" in name for name in names)
@@ -83,15 +80,9 @@ def test_join_is_idempotent() -> None:
 
 
 def test_alias_program_can_be_saved(tmp_path: Path) -> None:
-    import torch
-    from alias_testing import lower
     from executorch.exir import load, memory, save
 
-    class Rows(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return (x * 2)[1:3] + 1
-
-    program = lower(Rows(), (torch.ones(4, 6),)).exported_program()
+    program = lower(ROWS, (torch.ones(4, 6),)).exported_program()
     path = str(tmp_path / "rows.pt2")
     save(program, path)
     loaded = load(path)

@@ -30,6 +30,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
+_COPY = torch.ops.aten.copy_.default
 _COND = torch.ops.higher_order.cond
 _MAP = torch.ops.higher_order.map_impl
 _SCAN = torch.ops.higher_order.scan
@@ -64,7 +65,7 @@ class Value:
 class Either:
     """What a cond hands out: one value or the other, by the branch that ran."""
 
-    cond: Node
+    cond: Hashable
     sides: Tuple[Any, Any]
 
 
@@ -166,8 +167,9 @@ class _Replay:
         written = list(_written_arguments(node))
         read = [n for n in node.all_input_nodes if n not in {w for w, _ in written}]
         # copy_ overwrites all of its destination, whatever that holds.
-        is_copy = node.target is torch.ops.aten.copy_.default
-        updated = [n for n, is_out in written if not (is_out or is_copy)]
+        updated = [
+            n for n, is_out in written if not is_out and node.target is not _COPY
+        ]
         for argument in [*read, *updated]:
             self.check(self.values.get(argument), self._name(node))
         results = self._results(node, written)
@@ -268,7 +270,7 @@ class _Replay:
             body, carried, scanned, operands = node.args  # type: ignore[misc]
         else:
             body, scanned, operands = node.args  # type: ignore[misc]
-        graph = self._enter(body, self.memory, self.world).module.graph
+        graph = getattr(self.module, body.target).graph
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
         rows = inputs[len(carried) : len(carried) + len(scanned)]
         results = self.fill(node.meta["spec"], self._name(node))
@@ -305,8 +307,8 @@ class _Replay:
         if isinstance(index, int) and node.args[index] is argument:
             return
         for other in _values(read):
-            onto_itself = node.target is torch.ops.aten.copy_.default
-            if onto_itself and (value.start, value.end) == (other.start, other.end):
+            same_bytes = (value.start, value.end) == (other.start, other.end)
+            if node.target is _COPY and same_bytes:
                 continue
             low, high = max(value.start, other.start), min(value.end, other.end)
             if value.key == other.key and low < high:
