@@ -15,7 +15,7 @@ stays the copy it was.
 import operator
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import AbstractSet, Any, Dict, List, Optional
 
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.schema import DeviceType
@@ -119,6 +119,7 @@ class AliasAnalysis:
             and before out variants.
         memory: what the planner will place.
         is_method: False for a branch, whose placeholders are bound at run time.
+        rows: placeholders of a branch that are planned with it instead.
         enabled: False lets every copy stay one.
 
     Attributes:
@@ -130,11 +131,13 @@ class AliasAnalysis:
         module: GraphModule,
         memory: PlannedMemory,
         is_method: bool = True,
+        rows: AbstractSet[Node] = frozenset(),
         enabled: bool = True,
     ) -> None:
         self.module = module
         self.memory = memory
         self.is_method = is_method
+        self.rows = rows
         self.effects = MemoryEffects(module)
         self.copies: Dict[Node, Copy] = {}
         output = module.graph.output_node()
@@ -243,8 +246,6 @@ class AliasAnalysis:
             return Reason.DEVICE
         if spec.is_dynamic_shape_tensor:
             return Reason.DYNAMIC
-        if root.op == "placeholder" and not self.is_method:
-            return Reason.CONTROL_FLOW_OPERAND
         if spec.const or root.op == "get_attr":
             return Reason.CONSTANT
         if root.op == "placeholder":
@@ -254,6 +255,8 @@ class AliasAnalysis:
         return reason or (None if self.memory.trusted else Reason.CUSTOM_PLANNER)
 
     def _why_unplaced_input(self, root: Node) -> Optional[Reason]:
+        if not self.is_method:
+            return None if root in self.rows else Reason.CONTROL_FLOW_OPERAND
         if root.meta.get("is_mutable_buffer", False):
             return None if self.memory.mutable_buffers else Reason.UNPLANNED_BUFFER
         return None if self.memory.graph_inputs else Reason.UNPLANNED_INPUT

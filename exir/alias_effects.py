@@ -7,7 +7,7 @@
 """Which nodes share memory by their ops' schemas, and where memory is written."""
 
 import operator
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import torch
 from executorch.exir import memory
@@ -76,6 +76,22 @@ def control_flow_modules(module: GraphModule, node: Node) -> List[GraphModule]:
     names = [arg.target for arg in node.all_input_nodes if arg.op == "get_attr"]
     modules = [getattr(module, str(name), None) for name in names]
     return [m for m in modules if isinstance(m, GraphModule)]
+
+
+def scanned_rows(module: GraphModule) -> Set[Node]:
+    """The placeholders of `map` and `scan` bodies that hold the row of a round.
+
+    Each is planned with its body, and a kernel copies the row there.
+    """
+    rows: Set[Node] = set()
+    for target in (torch.ops.higher_order.map_impl, torch.ops.higher_order.scan):
+        for node in module.graph.find_nodes(op="call_function", target=target):
+            (body,) = control_flow_modules(module, node)
+            *carried, scanned, _ = node.args[1:]
+            first = len(carried[0]) if carried else 0
+            inputs = body.graph.find_nodes(op="placeholder")
+            rows.update(list(inputs)[first : first + len(scanned)])
+    return rows
 
 
 def graph_outputs(module: GraphModule) -> List[Any]:

@@ -33,7 +33,13 @@ def select(base: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     return torch.ops.aten.select.int(base, dim, index)
 
 
-ALIAS_OPS = frozenset({memory.view, slice, select})
+# Each alias op, and the copy that it elides.
+COPY_OPS = {
+    memory.view: torch.ops.aten.view_copy.default,
+    slice: torch.ops.aten.slice_copy.Tensor,
+    select: torch.ops.aten.select_copy.int,
+}
+ALIAS_OPS = frozenset(COPY_OPS)
 
 
 def is_alias(node: torch.fx.Node) -> bool:

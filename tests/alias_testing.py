@@ -134,6 +134,12 @@ def slice_kernels(manager: ExecutorchProgramManager) -> int:
     return program_cost(manager).slice_instructions
 
 
+def operators(manager: ExecutorchProgramManager) -> List[str]:
+    """Names of the operators that the methods of a program call."""
+    plans = manager.executorch_program.execution_plan
+    return [op.name for plan in plans for op in plan.operators]
+
+
 def reasons(manager: ExecutorchProgramManager) -> List[str]:
     """Names of the reasons of all decisions, in graph order."""
     return [decision.reason.name for decision in decisions(manager)]

@@ -10,9 +10,10 @@ from typing import Any, Callable
 
 import pytest
 import torch
-from alias_testing import arange, assert_runs_as_eager, Fn, lower, reasons
+from alias_testing import arange, assert_runs_as_eager, Fn, lower, operators, reasons
 from functorch.experimental.control_flow import map as map_rows
 from torch import Tensor
+from torch._higher_order_ops.scan import scan
 
 
 def inputs(*tensors: Tensor) -> Any:
@@ -51,6 +52,30 @@ def test_slices_of_map_results() -> None:
     manager = lower(module, args)
     assert "CONTROL_FLOW_RESULT" in reasons(manager)
     assert_runs_as_eager(module, args, manager)
+
+
+def test_views_and_slices_of_the_row() -> None:
+    """The row that a map or a scan works on is planned, unlike its other operands."""
+
+    def mapped(_: Tensor, x: Tensor) -> Tensor:
+        return map_rows(lambda row: row[1:].reshape(-1) + row.reshape(-1)[5:], x)
+
+    def scanned(carried: Tensor, x: Tensor) -> Any:
+        def body(carried: Tensor, row: Tensor) -> Any:
+            total = carried + row[1:3].sum() + row.reshape(-1)[5:9].sum() + carried[1]
+            return total, total * 2
+
+        return scan(body, carried, x)
+
+    args = (arange(4), arange(3, 4, 5))
+    for fn, verdicts in (
+        (mapped, ["SAFE"] * 2),
+        (scanned, ["SAFE"] * 2 + ["CONTROL_FLOW_OPERAND"]),
+    ):
+        manager = lower(Fn(fn), args)
+        assert reasons(manager) == verdicts
+        assert "executorch_prim::et_view" not in operators(manager)
+        assert_runs_as_eager(Fn(fn), args, manager)
 
 
 CONDS = {

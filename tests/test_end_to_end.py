@@ -6,6 +6,7 @@
 
 """Slices of every kind on the ExecuTorch runtime, against eager PyTorch."""
 
+from contextlib import nullcontext
 from typing import Any, Callable, Dict, Tuple
 
 import pytest
@@ -18,12 +19,13 @@ from alias_testing import (
     reasons,
     slice_kernels,
 )
-from executorch.exir import ExecutorchBackendConfig
+from executorch.exir import ExecutorchBackendConfig, to_edge
 from executorch.exir.memory_planning import greedy, MemoryPlanningAlgorithmSuite, naive
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch_slice import (
     AliasConfig,
     decisions,
+    disabled,
     ExecutorchBackendConfig as AliasBackendConfig,
 )
 from torch import Tensor
@@ -270,8 +272,6 @@ OFF = {
 
 @pytest.mark.parametrize("kind", OFF)
 def test_switched_off_is_stock(kind: str) -> None:
-    from executorch_slice import disabled
-
     module, inputs = Fn(lambda x: (x * 2)[1:3].view(12) + 1), (arange(4, 6),)
     manager = lower(module, inputs, OFF[kind])
     assert reasons(manager) == ["SWITCHED_OFF"]
@@ -285,9 +285,21 @@ def test_switched_off_is_stock(kind: str) -> None:
     assert decisions(stock) == []
 
 
-def test_multimethod() -> None:
-    from executorch.exir import to_edge
+@pytest.mark.parametrize("stock_again", [False, True])
+def test_lowered_again(stock_again: bool) -> None:
+    """A second lowering meets out variants, of which no memory is known, and copies."""
+    module = Fn(lambda x: (y := x * 2)[1:3] + 1 + y[2] + y.view(24)[:6] + y.chunk(4)[1])
+    inputs = (arange(4, 6),)
+    edge = to_edge(torch.export.export(module, inputs))
+    assert slice_kernels(edge.to_executorch()) == 0
+    with disabled() if stock_again else nullcontext():
+        again = edge.to_executorch()
+    assert reasons(again) == ([] if stock_again else ["UNKNOWN_BASE"] * 4)
+    assert slice_kernels(again) == 4
+    assert_runs_as_eager(module, inputs, again)
 
+
+def test_multimethod() -> None:
     state = Buffered()
     x = arange(1, 6)
     programs = {

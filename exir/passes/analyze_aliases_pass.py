@@ -6,16 +6,17 @@
 
 """Analyses a method once, for all passes that apply what it decides."""
 
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional, Set
 
 import torch
 from executorch.exir.sym_util import eval_shape_upper_bound
 from executorch.exir.tensor import num_bytes_from_shape_and_dtype, TensorSpec
 from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy, PlannedMemory
 from executorch_slice.exir.alias_decision import Decision
+from executorch_slice.exir.alias_effects import scanned_rows
 from executorch_slice.exir.alias_layout import overload_of
 from executorch_slice.exir.memory_planning import share_inplace_specs
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 DECISIONS_KEY = "alias_decisions"
@@ -51,12 +52,14 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
     def call(self, graph_module: GraphModule) -> PassResult:
         self.analyses = {}
         decisions: List[Decision] = []
+        rows: Set[Node] = set()
         for name, module in graph_module.named_modules():
             if isinstance(module, GraphModule):
                 if self.enabled:
                     share_inplace_specs(module)
+                rows |= scanned_rows(module)
                 analysis = AliasAnalysis(
-                    module, self.memory, is_method=not name, enabled=self.enabled
+                    module, self.memory, not name, rows, self.enabled
                 )
                 self.analyses[module] = analysis
                 decisions += [

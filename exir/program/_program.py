@@ -15,6 +15,7 @@ from executorch.exir.program import _program as upstream
 from executorch_slice.exir.alias_analysis import PlannedMemory
 from executorch_slice.exir.alias_decision import Decision
 from executorch_slice.exir.capture._config import AliasConfig, ExecutorchBackendConfig
+from executorch_slice.exir.memory import COPY_OPS, is_alias
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     AnalyzeAliasesPass,
     DECISIONS_KEY,
@@ -28,9 +29,11 @@ from executorch_slice.exir.passes.replace_view_copy_with_view_pass import (
     ReplaceViewCopyWithViewPass,
 )
 from executorch_slice.exir.verification.plan_verifier import verify_plan
+from torch.fx import GraphModule
 
 _upstream_pre_memory_planning_passes = upstream.pre_memory_planning_passes
 _upstream_emit_program = upstream.emit_program
+_upstream_to_executorch = upstream.EdgeProgramManager.to_executorch
 _UpstreamReplaceViewCopyWithViewPass = upstream.ReplaceViewCopyWithViewPass
 
 
@@ -72,6 +75,21 @@ def emit_program(methods: Any, *args: Any, **kwargs: Any) -> Any:
         if program.graph_module.meta.get(PLAN_IS_TRUSTED_KEY, False):
             verify_plan(program)
     return _upstream_emit_program(methods, *args, **kwargs)
+
+
+def to_executorch(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Upstream's, also when it is called again.
+
+    `to_executorch()` leaves what it lowered in the edge programs. Its first passes
+    know no alias op, so each becomes the copy that it was.
+    """
+    for program in self._edge_programs.values():
+        program.graph_module.meta.pop(DECISIONS_KEY, None)
+        for module in program.graph_module.modules():
+            for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+                if is_alias(node):
+                    node.target = COPY_OPS[node.target]
+    return _upstream_to_executorch(self, *args, **kwargs)
 
 
 def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:

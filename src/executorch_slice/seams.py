@@ -130,6 +130,14 @@ SEAMS = (
         ),
     ),
     Seam(
+        module="executorch.exir.program._program",
+        attribute="EdgeProgramManager.to_executorch",
+        action="replace",
+        counterpart="exir.program._program:to_executorch",
+        why="a manager that has been lowered, and holds aliases, can be lowered again",
+        until="to_executorch leaves its edge programs as they are",
+    ),
+    Seam(
         module="executorch.exir.memory_planning",
         attribute="get_node_tensor_specs",
         action="replace",
