@@ -279,7 +279,9 @@ def assert_runs_as_eager(
     module: nn.Module, inputs: Any, manager: ExecutorchProgramManager, in_runtime: bool
 ) -> None:
     eager = copy.deepcopy(module)
-    programs: List[Callable[..., List[Tensor]]] = [PlannedProgram(manager)]
+    programs: List[Callable[..., List[Tensor]]] = [
+        PlannedProgram(manager.exported_program())
+    ]
     if in_runtime:
         programs.append(LoadedProgram(manager))
     for round_ in range(3):

@@ -6,14 +6,12 @@
 
 """Breaks good memory plans in ways that change what a reader sees.
 
-`Judge` runs a planned program in Python, its tensors at their planned bytes of real
-arenas, and compares each byte that is read with what the good plan gave that reader.
-A mutant counts only where one differs, so an edit that no reader can notice (a tensor
-shifted into bytes that are free, a shift between equal values) is none. The judge
-knows nothing of the plan verifier: it compares values.
+`Judge` runs a planned program on arenas, and compares each byte that is read with what
+the good plan gave that reader. A mutant counts only where one differs, so an edit that
+no reader can notice (a tensor shifted into bytes that are free, a shift between equal
+values) is none. The judge knows nothing of the plan verifier: it compares values.
 """
 
-import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,24 +19,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Optional
 
-import torch
-from executorch.exir import memory
 from executorch.exir.memory_planning import greedy
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.memory import is_alias
 from executorch_slice.exir.memory_planning import _place_branch_results
+from planned_program import PlannedProgram, written_arguments
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 Inputs = tuple[Tensor, ...]
 ALIGNMENT = 16  # of the planner
-
-
-class ReadChanged(Exception):
-    """A reader was given other bytes than under the good plan."""
 
 
 class Judge:
@@ -68,158 +60,8 @@ class Judge:
 
     def _reads(self) -> Iterator[tuple[tuple[int, str], bytes]]:
         for number, inputs in enumerate(self.runs):
-            for reader, read in _ArenaRun(self.program).run(inputs):
+            for reader, read in PlannedProgram(self.program).reads(*inputs):
                 yield (number, reader), read
-
-
-class _ArenaRun:
-    """One run of a program on arenas of its own; yields each read as it happens."""
-
-    def __init__(self, program: ExportedProgram) -> None:
-        self.program = program
-        self.arenas = [
-            torch.full((size,), 0x5A, dtype=torch.uint8)
-            for size in program.graph_module.meta["non_const_buffer_sizes"]
-        ]
-
-    def run(self, inputs: Inputs) -> Iterator[tuple[str, bytes]]:
-        program, given = self.program, iter(inputs)
-        values: dict[Node, Any] = {}
-        placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
-        for node, spec in zip(placeholders, program.graph_signature.input_specs):
-            if spec.kind is InputKind.USER_INPUT:
-                value = next(given)
-            else:
-                name: Any = spec.target
-                value = program.state_dict.get(name)
-                value = program.constants[name] if value is None else value
-            is_planned = node.meta["spec"].mem_offset is not None
-            values[node] = (
-                self._place(node.meta["spec"]).copy_(value) if is_planned else value
-            )
-        yield from self._run(program.graph_module, "", values)
-        for node in program.graph_signature.inputs_to_buffers:
-            (buffer,) = [n for n in placeholders if n.name == node]
-            yield f"the next run, {node}", _bytes(values[buffer])
-
-    def _run(
-        self, module: GraphModule, prefix: str, values: dict[Node, Any]
-    ) -> Iterator[tuple[str, bytes]]:
-        for node in module.graph.nodes:
-            name = prefix + node.name
-            if node.op == "get_attr":
-                values[node] = getattr(module, node.target)
-            elif node.op == "output":
-                yield from self._read(name, node, values)
-            elif node.target is memory.alloc:
-                values[node] = tree_map(self._place, node.meta["spec"])
-            elif node.target is operator.getitem:
-                values[node] = values[node.args[0]][node.args[1]]
-            elif is_alias(node):
-                values[node] = self._alias(node, values)
-            elif node.target is torch.ops.higher_order.cond:
-                yield from self._read(name, node, values)
-                predicate, *branches, operands = node.args
-                branch = branches[0 if values[predicate].item() else 1]
-                inner = values[branch]
-                inputs = [n for n in inner.graph.nodes if n.op == "placeholder"]
-                bound = dict(zip(inputs, (values[n] for n in operands)))
-                yield from self._run(inner, f"{prefix}{branch.target}.", bound)
-                results = tree_leaves(inner.graph.output_node().args)
-                values[node] = [bound[n] for n in results]
-            elif node.op == "call_function" and node.target is not memory.free:
-                yield from self._kernel(name, node, values)
-
-    def _kernel(
-        self, name: str, node: Node, values: dict[Node, Any]
-    ) -> Iterator[tuple[str, bytes]]:
-        """Runs on copies; a kernel may have soiled its outs before it reads."""
-        outs, updated = _written(node)
-        for out in tree_leaves([values[n] for n in outs]):
-            _bytes_of(out).fill_(0xA5)
-        overwritten = updated if node.target is torch.ops.aten.copy_.default else []
-        reads = [n for n in node.all_input_nodes if n not in (*outs, *overwritten)]
-        yield from self._read(name, node, values, reads)
-        copies = {
-            n: tree_map_only(Tensor, torch.clone, values[n])
-            for n in node.all_input_nodes
-        }
-        args, kwargs = tree_map_only(Node, copies.get, (node.args, node.kwargs))
-        result = node.target(*args, **kwargs)  # type: ignore[operator]
-        written = [*updated, *outs]
-        places = tree_leaves([values[n] for n in written])
-        for place, copy in zip(places, tree_leaves([copies[n] for n in written])):
-            place.copy_(copy)
-        if len(places) > 1:  # they may lie on each other
-            for index, place in enumerate(places):
-                yield f"after {name}, {index}", _bytes(place)
-        if isinstance(result, (list, tuple)):
-            values[node] = places
-        else:
-            values[node] = values[written[0]]  # what a list is split into, or a tensor
-
-    def _alias(self, node: Node, values: dict[Node, Any]) -> Tensor:
-        spec = node.meta["spec"]
-        if spec.mem_offset is not None:
-            return self._place(spec)
-        base: Any = node.args[0]
-        return node.target(values[base], *node.args[1:])  # type: ignore[operator]
-
-    def _place(self, spec: Any) -> Any:
-        if not isinstance(spec, TensorSpec):
-            return spec
-        nbytes = spec.nbytes()
-        if spec.mem_offset is None:
-            flat = torch.zeros(nbytes, dtype=torch.uint8)
-        else:
-            end = spec.mem_offset + nbytes
-            if not 0 <= spec.mem_offset <= end <= len(self.arenas[spec.mem_id]):
-                raise ReadChanged(f"bytes {spec.mem_offset} to {end} are in no arena")
-            flat = self.arenas[spec.mem_id][spec.mem_offset : end]
-        typed = flat.view(spec.dtype)
-        return typed.as_strided(spec.shape, spec.stride, typed.storage_offset())
-
-    def _read(
-        self,
-        name: str,
-        node: Node,
-        values: dict[Node, Any],
-        reads: Optional[Sequence[Node]] = None,
-    ) -> Iterator[tuple[str, bytes]]:
-        for index, argument in enumerate(node.all_input_nodes):
-            if reads is None or argument in reads:
-                for leaf in tree_leaves(values[argument]):
-                    if isinstance(leaf, Tensor) and self._is_planned(leaf):
-                        yield f"{name}, argument {index}", _bytes(leaf)
-
-    def _is_planned(self, value: Tensor) -> bool:
-        """Whether it lies in an arena; weights do not, and nobody overwrites them."""
-        at = value.untyped_storage().data_ptr()
-        return any(at == arena.untyped_storage().data_ptr() for arena in self.arenas)
-
-
-def _bytes_of(value: Tensor) -> Tensor:
-    """The bytes of a dense tensor, in the order that they lie in."""
-    flat = value.as_strided((value.numel(),), (1,), value.storage_offset())
-    return flat.view(torch.uint8)
-
-
-def _bytes(value: Tensor) -> bytes:
-    return _bytes_of(value).numpy().tobytes()
-
-
-def _written(node: Node) -> tuple[list[Node], list[Node]]:
-    """The out arguments of an operator, and those that it updates in place."""
-    outs: list[Node] = []
-    updated: list[Node] = []
-    for position, argument in enumerate(node.target._schema.arguments):  # type: ignore
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.kwargs.get(argument.name)
-            if given is None and position < len(node.args):
-                given = node.args[position]
-            nodes = [n for n in tree_leaves(given) if isinstance(n, Node)]
-            (outs if argument.is_out else updated).extend(nodes)
-    return outs, updated
 
 
 @dataclass
@@ -439,7 +281,7 @@ def _write_before_read(program: ExportedProgram) -> Edits:
         for node in nodes:
             if node.op != "call_function" or not hasattr(node.target, "_schema"):
                 continue
-            outs, updated = _written(node)
+            outs, updated = written_arguments(node)
             others = [n for n in node.all_input_nodes if n not in outs]
             others += [user for n in updated for user in n.users if user is not node]
             before = [order[n] for n in others if order[n] < order[node]]

@@ -111,7 +111,8 @@ class TestArena:
 
     def test_agrees_with_an_array_of_bytes(self) -> None:
         generator = torch.Generator().manual_seed(0)
-        arena, want = Arena(), [(None, 0)] * 64
+        arena = Arena()
+        want: List[Tuple[Optional[Write], int]] = [(None, 0)] * 64
         for number in range(300):
             low, high = torch.randint(65, (2,), generator=generator).sort()[0].tolist()
             if low == high:
