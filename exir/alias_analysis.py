@@ -15,11 +15,12 @@ stays the copy it was.
 import operator
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Dict, List, Optional
+from typing import AbstractSet, Any, Callable, Dict, List, Optional
 
 from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
 from executorch.exir.schema import DeviceType
-from executorch.exir.tensor import TensorSpec
+from executorch.exir.tensor import ALIGNMENT, TensorSpec
 from executorch_slice.exir.alias_decision import Reason, Verdict
 from executorch_slice.exir.alias_effects import (
     CONTROL_FLOW,
@@ -62,12 +63,19 @@ class PlannedMemory:
         graph_outputs: outputs of the method.
         mutable_buffers: buffers that the method writes.
         trusted: the planner is ExecuTorch's own.
+        algorithm: what places the tensors, as `apply_algo` of
+            ``executorch.exir.memory_planning`` calls it.
+        alignment: of each tensor, in bytes.
+        by_device: whether memory of other devices than the CPU is planned apart.
     """
 
     graph_inputs: bool = True
     graph_outputs: bool = True
     mutable_buffers: bool = True
     trusted: bool = True
+    algorithm: Callable[..., List[int]] = MemoryPlanningAlgorithmSuite()
+    alignment: int = ALIGNMENT
+    by_device: bool = False
 
 
 @dataclass
@@ -81,7 +89,7 @@ class Copy:
         family: the op's name without "_copy".
         layout: where the result lies in `base`; None where its size or place is not
             known, or it does not lie together.
-        verdict, reason: as in Decision.
+        verdict, reason, growth: as in Decision.
         root, byte_offset: the node whose memory planning will place, and where the
             result starts in it; or what is copied from, where it stays a copy.
     """
@@ -95,6 +103,7 @@ class Copy:
     reason: Reason = Reason.SAFE
     root: Node = field(init=False)
     byte_offset: int = 0
+    growth: int = 0
 
     def __post_init__(self) -> None:
         self.root = self.base
@@ -107,8 +116,8 @@ class Copy:
     def joins_base(self) -> bool:
         return self.verdict != "copy"
 
-    def refuse(self, reason: Reason) -> None:
-        self.verdict, self.reason = "copy", reason
+    def refuse(self, reason: Reason, growth: int = 0) -> None:
+        self.verdict, self.reason, self.growth = "copy", reason, growth
 
 
 class AliasAnalysis:
@@ -124,6 +133,7 @@ class AliasAnalysis:
 
     Attributes:
         copies: each copy by the node that holds its result.
+        pieces: the pieces of each split that is not unused.
     """
 
     def __init__(
@@ -140,6 +150,7 @@ class AliasAnalysis:
         self.rows = rows
         self.effects = MemoryEffects(module)
         self.copies: Dict[Node, Copy] = {}
+        self.pieces: Dict[Node, List[Copy]] = {}
         output = module.graph.output_node()
         self._output_specs = {id(s) for s in tree_leaves(output.meta.get("spec"))}
         for node in module.graph.nodes:
@@ -149,8 +160,27 @@ class AliasAnalysis:
         else:
             for copy in self.copies.values():
                 copy.refuse(Reason.SWITCHED_OFF)
+        self.locate()
+
+    def locate(self) -> None:
+        """Finds root and byte offset of each copy under the present verdicts."""
         for copy in self.copies.values():
             self._locate(copy)
+
+    def alias_base(self, node: Node) -> Optional[Node]:
+        """What `node` is an alias of under the present verdicts, if it is one."""
+        copy = self.copies.get(node)
+        if copy is not None and copy.joins_base:
+            return copy.base
+        if is_alias(node):
+            base: Any = node.args[0]
+            return base
+        return None
+
+    def disappears(self, node: Node) -> bool:
+        """Whether `node` is a split of which every piece is an alias."""
+        pieces = self.pieces.get(node, [])
+        return bool(pieces) and all(piece.joins_base for piece in pieces)
 
     def _decide(self) -> None:
         for copy in self.copies.values():
@@ -166,19 +196,14 @@ class AliasAnalysis:
         if base is not None and base.joins_base:
             copy.root, copy.byte_offset = base.root, base.byte_offset
         else:
-            copy.root = alias_root(copy.base)
+            copy.root, copy.byte_offset = alias_root(copy.base), 0
         if copy.layout is not None:
             copy.byte_offset += copy.layout.byte_offset
 
-    def _parent(self, node: Node) -> Optional[Node]:
+    def parent(self, node: Node) -> Optional[Node]:
         """The node in whose memory `node` lies under the present verdicts."""
-        copy = self.copies.get(node)
-        if copy is not None and copy.joins_base:
-            return copy.base
-        if is_alias(node):
-            base: Any = node.args[0]
-            return base
-        return self.effects.joins.get(node)
+        base = self.alias_base(node)
+        return self.effects.joins.get(node) if base is None else base
 
     def _add_copies(self, node: Node) -> None:
         family = family_of(overload_of(node))
@@ -190,7 +215,8 @@ class AliasAnalysis:
             return
         for piece in node.users:
             if piece.target is operator.getitem:
-                self.copies[piece] = Copy(piece, node, base, family)
+                copy = self.copies[piece] = Copy(piece, node, base, family)
+                self.pieces.setdefault(node, []).append(copy)
 
     def _check_layout(self, copy: Copy) -> None:
         """Refuses what is no dense part of its base, wherever that is planned."""
@@ -224,7 +250,7 @@ class AliasAnalysis:
             copy = self.copies.get(node)
             if copy is not None and copy.joins_base:
                 self._check_root(copy, roots[copy.base])
-            parent = self._parent(node)
+            parent = self.parent(node)
             roots[node] = node if parent is None else roots[parent]
         return roots
 
@@ -297,7 +323,7 @@ class AliasAnalysis:
             if copy is not None and copy.joins_base:
                 if self._is_overtaken(roots[node], node, last_read):
                     copy.refuse(Reason.CONFLICTING_WRITE)
-            self._extend(self._parent(node), last_read, last_reads)
+            self._extend(self.parent(node), last_read, last_reads)
 
     def _last_read(self, node: Node, derived: Dict[Node, int]) -> int:
         own = max((self.effects.order[user] for user in node.users), default=-1)
@@ -338,7 +364,7 @@ class AliasAnalysis:
         last_reads: Dict[Node, int] = {}
         for node in reversed(self.effects.order):
             self._extend(
-                self._parent(node), self._last_read(node, last_reads), last_reads
+                self.parent(node), self._last_read(node, last_reads), last_reads
             )
         for copy in retry:
             *aliases, root = self._bases_of(copy)
@@ -353,9 +379,9 @@ class AliasAnalysis:
     def _bases_of(self, copy: Copy) -> List[Node]:
         """The copy, those among its bases that join theirs, and the root of all."""
         aliases, node = [copy.node], copy.base
-        parent = self._parent(node)
+        parent = self.parent(node)
         while parent is not None:
             if node in self.copies:
                 aliases.append(node)
-            node, parent = parent, self._parent(parent)
+            node, parent = parent, self.parent(parent)
         return [*aliases, node]

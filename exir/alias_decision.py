@@ -25,6 +25,7 @@ class Reason(Enum):
     DELEGATE_OUTPUT = "its base comes from a delegate that may move its outputs"
     DEVICE = "its base is not in CPU memory"
     DYNAMIC = "its size, its place or its base's size is known only at run time"
+    MISALIGNED = "its offset in the arena is not a multiple of min_alignment"
     NOT_DENSE = "its elements do not lie together in its base"
     NO_SPEC = "it or its base has no dense tensor spec"
     OUTPUT = "the method returns it, and callers may replace an output's memory"
@@ -34,6 +35,7 @@ class Reason(Enum):
     UNPLANNED_BUFFER = "its base is a mutable buffer that is not memory planned"
     UNPLANNED_INPUT = "its base is a graph input that is not memory planned"
     UNPLANNED_OUTPUT = "its base is a graph output that is not memory planned"
+    WOULD_GROW = "to keep its base alive for it would grow the arena"
     WRITTEN = "it is written in place, which would change its base too"
 
     def __str__(self) -> str:
@@ -55,6 +57,7 @@ class Decision:
         base: name of the node whose memory the result lies in, or is copied from.
         byte_offset: bytes from the start of `base`; None where it is not known or
             the result does not lie together.
+        growth: bytes by which the alias would grow the arenas, where that is why.
     """
 
     method: str
@@ -65,6 +68,13 @@ class Decision:
     nbytes: int
     base: str
     byte_offset: Optional[int]
+    growth: int = 0
+
+    @property
+    def explanation(self) -> str:
+        """The reason, with its number of bytes."""
+        return f"{self.reason}{f' by {self.growth:,} bytes' if self.growth else ''}"
 
     def __str__(self) -> str:
-        return f"{self.method}: {self.node} ({self.op}): {self.verdict}: {self.reason}"
+        what = f"{self.method}: {self.node} ({self.op})"
+        return f"{what}: {self.verdict}: {self.explanation}"

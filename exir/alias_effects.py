@@ -100,6 +100,13 @@ def graph_outputs(module: GraphModule) -> List[Any]:
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
+def annotated_argument(node: Node) -> Optional[Node]:
+    """The argument that `node` is annotated to share the allocation of."""
+    index = node.meta.get("_share_alloc_with_arg_idx")
+    value = node.args[index] if isinstance(index, int) else None
+    return value if isinstance(value, Node) else None
+
+
 def _arguments(node: Node) -> Iterator[Tuple[torch.Argument, Any]]:
     """Pairs each argument of the schema with its value, as far as it is given."""
     op = overload_of(node)
@@ -133,14 +140,8 @@ def _joined_argument(node: Node) -> Optional[Node]:
         producer: Any = node.args[0]
         index: Any = node.args[1]
         return _shared_argument(producer, index)
-    annotated = _annotated_argument(node)
+    annotated = annotated_argument(node)
     return annotated if annotated is not None else _shared_argument(node, 0)
-
-
-def _annotated_argument(node: Node) -> Optional[Node]:
-    index = node.meta.get("_share_alloc_with_arg_idx")
-    value = node.args[index] if isinstance(index, int) else None
-    return value if isinstance(value, Node) else None
 
 
 def _written_arguments(module: GraphModule, node: Node) -> List[Node]:
@@ -152,7 +153,7 @@ def _written_arguments(module: GraphModule, node: Node) -> List[Node]:
             for argument, value in _arguments(node)
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
-        written.append(_annotated_argument(node))
+        written.append(annotated_argument(node))
         leaves = torch.utils._pytree.tree_leaves(written)
         return [leaf for leaf in leaves if isinstance(leaf, Node)]
     if node.target in CONTROL_FLOW:

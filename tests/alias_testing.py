@@ -14,7 +14,11 @@ import torch
 from executorch.exir import EdgeCompileConfig, ExecutorchProgramManager, to_edge
 from executorch.exir.operator.convert import unwrap_op_overload
 from executorch.exir.tensor import TensorSpec
-from executorch_slice import decisions
+from executorch_slice import (
+    AliasConfig,
+    decisions,
+    ExecutorchBackendConfig as AliasBackendConfig,
+)
 from executorch_slice.compare import LoadedProgram
 from executorch_slice.cost import program_cost
 from torch import Tensor
@@ -97,13 +101,19 @@ def lower(
     dynamic_shapes: Any = None,
     skip_dim_order: bool = False,
 ) -> ExecutorchProgramManager:
+    """Lowers with all aliases that are safe, unless `config` says otherwise."""
     exported = torch.export.export(
         copy.deepcopy(module), inputs, dynamic_shapes=dynamic_shapes, strict=False
     )
     edge = to_edge(
         exported, compile_config=EdgeCompileConfig(_skip_dim_order=skip_dim_order)
     )
-    return edge.to_executorch(config)
+    return edge.to_executorch(config or all_safe_aliases())
+
+
+def all_safe_aliases(**options: Any) -> AliasBackendConfig:
+    """A config with stock's `options` in which aliases may grow the arena."""
+    return AliasBackendConfig(alias=AliasConfig(memory_growth="allow"), **options)
 
 
 def assert_runs_as_eager(

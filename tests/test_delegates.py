@@ -9,7 +9,7 @@
 from typing import Any, List, Tuple
 
 import torch
-from alias_testing import assert_runs_as_eager, reasons, slice_kernels
+from alias_testing import all_safe_aliases, assert_runs_as_eager, reasons, slice_kernels
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge, to_edge_transform_and_lower
 from executorch.exir.backend.test.op_partitioner_demo import AddMulPartitionerDemo
@@ -43,7 +43,7 @@ class Heads(nn.Module):
 def lower(module: nn.Module, inputs: Tuple[Any, ...]) -> Any:
     exported = torch.export.export(module, inputs)
     edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-    return edge.to_executorch()
+    return edge.to_executorch(all_safe_aliases())
 
 
 def calls_of(manager: Any) -> List[str]:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Tuple
 import pytest
 import torch
 from alias_testing import (
+    all_safe_aliases,
     arange,
     assert_runs_as_eager,
     Fn,
@@ -181,7 +182,7 @@ STATEFUL.append((SwapsState(), arange(2, 6)))
 @pytest.mark.parametrize("share", [False, True])
 def test_mutable_buffers(module: torch.nn.Module, x: Tensor, share: bool) -> None:
     planner = MemoryPlanningPass(share_mutable_buffers=share)
-    config = ExecutorchBackendConfig(memory_planning_pass=planner)
+    config = all_safe_aliases(memory_planning_pass=planner)
     if isinstance(module, SwapsState):
         from executorch.exir.passes.init_mutable_pass import (
             InitializedMutableBufferPass,
@@ -219,7 +220,7 @@ class Everything(Buffered):
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_planners(planner: str) -> None:
     kwargs = PLANNERS[planner]
-    config = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(**kwargs))
+    config = all_safe_aliases(memory_planning_pass=MemoryPlanningPass(**kwargs))
     module, inputs = Everything(), (arange(4, 6),)
     manager = lower(module, inputs, config)
     found = reasons(manager)
@@ -231,7 +232,7 @@ def test_planners(planner: str) -> None:
 
 def test_unplanned_mutable_buffers() -> None:
     planner = MemoryPlanningPass(alloc_mutable_buffers=False)
-    config = ExecutorchBackendConfig(
+    config = all_safe_aliases(
         memory_planning_pass=planner, emit_mutable_buffer_names=True
     )
     manager = lower(Everything(), (arange(4, 6),), config)
@@ -255,7 +256,7 @@ CUSTOM = {
 
 @pytest.mark.parametrize("kind", CUSTOM)
 def test_custom_planner_keeps_its_copies(kind: str) -> None:
-    config = ExecutorchBackendConfig(memory_planning_pass=CUSTOM[kind])
+    config = all_safe_aliases(memory_planning_pass=CUSTOM[kind])
     module, inputs = Fn(lambda x: (x * 2)[1:3] + 1), (arange(4, 6),)
     manager = lower(module, inputs, config)
     assert reasons(manager) == ["CUSTOM_PLANNER"]
@@ -291,7 +292,7 @@ def test_lowered_again(stock_again: bool) -> None:
     module = Fn(lambda x: (y := x * 2)[1:3] + 1 + y[2] + y.view(24)[:6] + y.chunk(4)[1])
     inputs = (arange(4, 6),)
     edge = to_edge(torch.export.export(module, inputs))
-    assert slice_kernels(edge.to_executorch()) == 0
+    assert slice_kernels(edge.to_executorch(all_safe_aliases())) == 0
     with disabled() if stock_again else nullcontext():
         again = edge.to_executorch()
     assert reasons(again) == ([] if stock_again else ["UNKNOWN_BASE"] * 4)
@@ -308,7 +309,7 @@ def test_multimethod() -> None:
         ),
         "forward": torch.export.export(state, (x,)),
     }
-    config = ExecutorchBackendConfig(
+    config = all_safe_aliases(
         memory_planning_pass={
             "encode": MemoryPlanningPass(alloc_graph_input=False),
             "forward": MemoryPlanningPass(),

@@ -15,13 +15,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import pytest
 import torch
-from alias_testing import shifted
-from executorch.exir import (
-    ExecutorchBackendConfig,
-    ExecutorchProgramManager,
-    memory,
-    to_edge,
-)
+from alias_testing import all_safe_aliases, shifted
+from executorch.exir import ExecutorchProgramManager, memory, to_edge
 from executorch.exir.dialects._ops import ops
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 from executorch.exir.passes.reinplace import reinplace_pass
@@ -245,7 +240,7 @@ def lower(module: nn.Module, inputs: Any, write: Write) -> ExecutorchProgramMana
         overrides = {write.extra: write.override}
         reinplace_pass(program.exported_program(), inplace_overrides=overrides)
     return program.to_executorch(
-        ExecutorchBackendConfig(
+        all_safe_aliases(
             run_reinplace_pass=write.reinplace,
             reinplace_extra_ops=frozenset(
                 {write.extra} if write.extra and not write.override else ()

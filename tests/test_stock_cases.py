@@ -15,8 +15,7 @@ from typing import Any, Callable, Dict, Tuple
 
 import pytest
 import torch
-from alias_testing import assert_runs_as_eager, Fn, lower
-from executorch.exir import ExecutorchBackendConfig
+from alias_testing import all_safe_aliases, assert_runs_as_eager, Fn, lower
 from executorch_slice import disabled
 from executorch_slice.exir.verification.plan_verifier import (
     PlanVerificationError,
@@ -127,7 +126,7 @@ def run(case: Case, manager: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_wrong_without_this_package(name: str) -> None:
     case = CASES[name]
-    config = ExecutorchBackendConfig(run_reinplace_pass=case.reinplace)
+    config = all_safe_aliases(run_reinplace_pass=case.reinplace)
     with disabled():
         stock = lower(case.module, case.runs[0], config)
     with pytest.raises(PlanVerificationError):
@@ -140,7 +139,7 @@ def test_wrong_without_this_package(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_right_with_this_package(name: str, reinplace: bool) -> None:
     case = CASES[name]
-    config = ExecutorchBackendConfig(run_reinplace_pass=reinplace)
+    config = all_safe_aliases(run_reinplace_pass=reinplace)
     manager = lower(case.module, case.runs[0], config)
     verify_plan(manager.exported_program())
     run(case, manager)

@@ -12,6 +12,7 @@ from executorch.exir import to_edge
 from executorch_slice import decisions
 from executorch_slice.compare import lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost
+from executorch_slice.exir.alias_decision import Reason
 from zoo import ZOO
 
 # Model: pieces of slice-family copies, and those that lie together in a base with an
@@ -59,9 +60,13 @@ def test_model(name: str) -> None:
     edge = to_edge(exported)
     stock, aliased = lower_stock(edge), lower(edge)
     found = decisions(aliased)
-    assert (len(found), sum(d.verdict == "alias" for d in found)) == PIECES[name]
+    aliases = sum(d.verdict == "alias" for d in found)
+    given_up = sum(d.reason is Reason.WOULD_GROW for d in found)
+    assert (len(found), aliases + given_up) == PIECES[name]
+    assert (given_up > 0) == (name == "nn_lstm")
     assert outputs_agree(case.module, case.inputs, stock, aliased, runs=2)
     before, after = program_cost(stock), program_cost(aliased)
     assert after.slice_instructions <= before.slice_instructions
     assert after.instructions <= before.instructions
     assert after.pte_bytes <= before.pte_bytes
+    assert after.arena_bytes <= before.arena_bytes

@@ -7,6 +7,7 @@
 """AliasConfig, and an ExecutorchBackendConfig that carries it."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from executorch.exir.capture import _config as upstream
 
@@ -17,9 +18,26 @@ class AliasConfig:
 
     Attributes:
         enabled: False leaves every copy as stock ExecuTorch lowers it.
+        memory_growth: "never" gives up aliases that would make an arena of a method
+            larger than it is without them; "allow" makes all that are safe.
+        min_alignment: bytes; an alias whose offset in its arena is no multiple of it
+            stays a copy. (Views of whole tensors lie where these lie.)
+
+    Raises:
+        ValueError: a field has none of these values.
     """
 
     enabled: bool = True
+    memory_growth: Literal["never", "allow"] = "never"
+    min_alignment: int = 1
+
+    def __post_init__(self) -> None:
+        if self.memory_growth not in ("never", "allow"):
+            raise ValueError(
+                f'memory_growth is {self.memory_growth!r}, not "never" or "allow"'
+            )
+        if self.min_alignment < 1:
+            raise ValueError(f"min_alignment is {self.min_alignment}, not at least 1")
 
 
 @dataclass

@@ -6,6 +6,7 @@
 
 """Analyses a method once, for all passes that apply what it decides."""
 
+from itertools import zip_longest
 from typing import Dict, Iterator, List, Optional, Set
 
 import torch
@@ -13,8 +14,16 @@ from executorch.exir.sym_util import eval_shape_upper_bound
 from executorch.exir.tensor import num_bytes_from_shape_and_dtype, TensorSpec
 from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy, PlannedMemory
 from executorch_slice.exir.alias_decision import Decision
-from executorch_slice.exir.alias_effects import scanned_rows
+from executorch_slice.exir.alias_effects import (
+    CONTROL_FLOW,
+    control_flow_modules,
+    OWNS_RESULTS,
+    scanned_rows,
+)
 from executorch_slice.exir.alias_layout import overload_of
+from executorch_slice.exir.alias_selection import select_aliases
+from executorch_slice.exir.arena_model import ArenaModel
+from executorch_slice.exir.capture._config import AliasConfig
 from executorch_slice.exir.memory_planning import share_inplace_specs
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
@@ -34,47 +43,75 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
     Args:
         memory: what the planner will place.
         method: name of the method, for the decisions.
-        enabled: False decides "copy" for all.
+        config: which aliases are wanted.
     """
 
     def __init__(
         self,
         memory: PlannedMemory = PlannedMemory(),
         method: str = "forward",
-        enabled: bool = True,
+        config: AliasConfig = AliasConfig(),
     ) -> None:
         super().__init__()
         self.memory = memory
         self.method = method
-        self.enabled = enabled
+        self.config = config
         self.analyses: Dict[GraphModule, AliasAnalysis] = {}
 
     def call(self, graph_module: GraphModule) -> PassResult:
         self.analyses = {}
-        decisions: List[Decision] = []
         rows: Set[Node] = set()
         for name, module in graph_module.named_modules():
             if isinstance(module, GraphModule):
-                if self.enabled:
+                if self.config.enabled:
                     share_inplace_specs(module)
                 rows |= scanned_rows(module)
-                analysis = AliasAnalysis(
-                    module, self.memory, not name, rows, self.enabled
+                self.analyses[module] = AliasAnalysis(
+                    module, self.memory, not name, rows, self.config.enabled
                 )
-                self.analyses[module] = analysis
-                decisions += [
-                    self._decision(copy, f"{name}." if name else "")
-                    for copy in analysis.copies.values()
-                    if not copy.is_view
-                ]
+        if self.config.enabled and self.memory.trusted:
+            self._select()
+        decisions = [
+            self._decision(copy, f"{name}." if name else "")
+            for name, module in graph_module.named_modules()
+            if isinstance(module, GraphModule)
+            for copy in self.analyses[module].copies.values()
+            if not copy.is_view
+        ]
         graph_module.meta[DECISIONS_KEY] = decisions
-        graph_module.meta[PLAN_IS_TRUSTED_KEY] = self.enabled and self.memory.trusted
+        graph_module.meta[PLAN_IS_TRUSTED_KEY] = (
+            self.config.enabled and self.memory.trusted
+        )
         return PassResult(graph_module, False)
 
     def copies(self) -> Iterator[Copy]:
         """Each copy of the method and its branches, bases before what they serve."""
         for analysis in self.analyses.values():
             yield from analysis.copies.values()
+
+    def _select(self) -> None:
+        """Gives up what the config does not want, branches before their callers."""
+        sizes: Dict[GraphModule, List[int]] = {}
+        owned = {
+            branch
+            for module in self.analyses
+            for node in module.graph.nodes
+            if node.meta.get(OWNS_RESULTS, False)
+            for branch in control_flow_modules(module, node)
+        }
+        for module, analysis in reversed(self.analyses.items()):
+            branches = [
+                sizes[branch]
+                for node in module.graph.nodes
+                if node.target in CONTROL_FLOW
+                for branch in control_flow_modules(module, node)
+            ]
+            reserved = [max(arena) for arena in zip_longest(*branches, fillvalue=0)]
+            model = ArenaModel(analysis, module not in owned, reserved)
+            may_grow = self.config.memory_growth == "allow"
+            select_aliases(model, may_grow, self.config.min_alignment)
+            if not analysis.is_method:
+                sizes[module] = model.plan()[0]
 
     def _decision(self, copy: Copy, prefix: str) -> Decision:
         return Decision(
@@ -86,6 +123,7 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
             nbytes=_upper_bound_nbytes(copy.node.meta.get("spec")),
             base=prefix + copy.root.name,
             byte_offset=copy.byte_offset if copy.layout is not None else None,
+            growth=copy.growth,
         )
 
 

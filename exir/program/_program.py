@@ -6,6 +6,7 @@
 
 """Where the alias passes stand in `to_executorch()`."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, List, Optional
 
@@ -45,7 +46,9 @@ def pre_memory_planning_passes(config: Any, name: Optional[str] = None) -> List[
     )
     enabled = alias.enabled and config.remove_view_copy
     analysis = AnalyzeAliasesPass(
-        planned_memory(config, name), name or "forward", enabled
+        planned_memory(config, name),
+        name or "forward",
+        replace(alias, enabled=enabled),
     )
     if not enabled:
         return [analysis, *passes]
@@ -104,6 +107,9 @@ def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:
         graph_inputs=planner.alloc_graph_input,
         graph_outputs=planner.alloc_graph_output,
         mutable_buffers=planner.alloc_mutable_buffers,
+        algorithm=planner.memory_planning_algo,
+        alignment=planner.alignment,
+        by_device=config.enable_non_cpu_memory_planning,
     )
 
 

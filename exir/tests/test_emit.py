@@ -8,8 +8,8 @@ import unittest
 from unittest import mock
 
 import torch
-from alias_testing import lower, slice_kernels
-from executorch.exir import ExecutorchBackendConfig, memory
+from alias_testing import all_safe_aliases, lower, slice_kernels
+from executorch.exir import memory
 from executorch.exir.error import InternalError
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch.exir.schema import Tensor
@@ -53,7 +53,7 @@ class TestEmit(unittest.TestCase):
         self.assertIn((root.mem_id, root.mem_offset + 24), places)
 
     def test_unplanned_alias_is_a_clear_error(self) -> None:
-        config = ExecutorchBackendConfig(
+        config = all_safe_aliases(
             memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False)
         )
         with mock.patch.object(_program, "planned_memory", lambda *_: PlannedMemory()):

@@ -12,6 +12,8 @@ from executorch.exir import memory_planning
 from executorch.exir.passes import ToOutVarPass
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch_slice import disabled
+from executorch_slice.exir.capture._config import AliasConfig
+from executorch_slice.exir.passes.analyze_aliases_pass import AnalyzeAliasesPass
 from executorch_slice.exir.passes.replace_slice_copy_with_slice_pass import (
     ReplaceSliceCopyWithSlicePass,
 )
@@ -104,5 +106,7 @@ class TestMemoryPlanning(unittest.TestCase):
         other = self.read(self.read(new))
         late = self.read(part)
         module = self.g.build(other, late)
-        ReplaceSliceCopyWithSlicePass()(module)
+        analysis = AnalyzeAliasesPass(config=AliasConfig(memory_growth="allow"))
+        analysis(module)
+        ReplaceSliceCopyWithSlicePass(analysis)(module)
         self.assertEqual(self.last_use(module), list(module.graph.nodes).index(late))

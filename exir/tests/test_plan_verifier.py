@@ -13,10 +13,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import plan_mutants
 import pytest
 import torch
-from alias_testing import Fn, lower
+from alias_testing import all_safe_aliases, Fn, lower
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import (
-    ExecutorchBackendConfig,
     ExecutorchProgramManager,
     to_edge,
     to_edge_transform_and_lower,
@@ -369,12 +368,12 @@ def test_accepts_program(name: str) -> None:
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_accepts_planner(planner: str, name: str) -> None:
     planning = MemoryPlanningPass(**PLANNERS[planner])
-    config = ExecutorchBackendConfig(memory_planning_pass=planning)
+    config = all_safe_aliases(memory_planning_pass=planning)
     verify(lower(*PROGRAMS[name], config))
 
 
 def test_accepts_update_in_place() -> None:
-    config = ExecutorchBackendConfig(run_reinplace_pass=True)
+    config = all_safe_aliases(run_reinplace_pass=True)
     manager = lower(*PROGRAMS["update"], config)
     graph = manager.exported_program().graph
     assert any("index_put_" in str(node.target) for node in graph.nodes)
@@ -390,7 +389,7 @@ def test_accepts_buffers_shared_by_methods() -> None:
         for name, module in methods.items()
     }
     planning = MemoryPlanningPass(share_mutable_buffers=True)
-    config = ExecutorchBackendConfig(memory_planning_pass=planning)
+    config = all_safe_aliases(memory_planning_pass=planning)
     manager = to_edge(programs).to_executorch(config)
     assert len(manager.methods) == 2
     verify(manager)
@@ -418,7 +417,7 @@ def test_accepts_dynamic_shapes(fn: Callable[..., Any], upper: Optional[int]) ->
 def test_accepts_delegates() -> None:
     exported = torch.export.export(TwoLinears(), (X,))
     edge = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
-    manager = edge.to_executorch()
+    manager = edge.to_executorch(all_safe_aliases())
     (plan,) = manager.executorch_program.execution_plan
     assert plan.delegates
     verify(manager)
@@ -583,7 +582,7 @@ class TestRejects:
             )
 
     def test_update_of_what_it_reads(self) -> None:
-        config = ExecutorchBackendConfig(run_reinplace_pass=True)
+        config = all_safe_aliases(run_reinplace_pass=True)
         plan = Lowered(lower(*PROGRAMS["update"], config).exported_program())
         (update,) = [n for n in plan.module.graph.nodes if "index_put_" in n.name]
         update.args = (update.args[0], update.args[1], plan["aten_view_copy_default"])
@@ -665,7 +664,7 @@ def test_rejects_mutants(name: str) -> None:
     torch.manual_seed(0)
     module, runs, config = MUTATED[name]()
     module.eval().requires_grad_(False)
-    manager = lower(module, runs[0], ExecutorchBackendConfig(**config))
+    manager = lower(module, runs[0], all_safe_aliases(**config))
     program = manager.exported_program()
     judge = plan_mutants.Judge(program, runs)
     made: Counter = Counter()

@@ -70,7 +70,7 @@ def _print_stayed(
             if decision.verdict != "alias":
                 console.print(
                     f"{name}: {decision.node} ({decision.nbytes:,} bytes) stays a copy:"
-                    f" {decision.reason}",
+                    f" {decision.explanation}",
                     highlight=False,
                     soft_wrap=True,
                 )

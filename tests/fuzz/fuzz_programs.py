@@ -8,7 +8,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Literal, Tuple
 
 import torch
 from hypothesis import strategies as st
@@ -37,6 +37,7 @@ class Recipe:
         outputs: numbers of the values that are returned.
         reinplace: whether `run_reinplace_pass` is set.
         planned_io: whether inputs and outputs are memory planned.
+        memory_growth: as in AliasConfig.
     """
 
     inputs: Tuple[Tuple[Tuple[int, ...], torch.memory_format], ...]
@@ -45,6 +46,7 @@ class Recipe:
     outputs: Tuple[int, ...]
     reinplace: bool
     planned_io: Tuple[bool, bool]
+    memory_growth: Literal["never", "allow"]
 
 
 def _pieces(values: Any) -> Values:
@@ -131,7 +133,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
         last = len(shape) == 4 and draw(st.integers(0, 5)) == 0
         inputs.append((shape, torch.channels_last if last else torch.contiguous_format))
     buffers = tuple(draw(st.lists(SHAPES, max_size=2)))
-    recipe = Recipe(tuple(inputs), buffers, (), (), False, (True, True))
+    recipe = Recipe(tuple(inputs), buffers, (), (), False, (True, True), "never")
     values = [*example_inputs(recipe), *(torch.zeros(shape) for shape in buffers)]
     states = range(len(inputs), len(values))
     steps: List[Step] = []
@@ -152,6 +154,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
         tuple(dict.fromkeys([*outputs, computed[0]])),
         draw(st.booleans()),
         draw(st.sampled_from([(True, True)] * 5 + [(False, True), (False, False)])),
+        draw(st.sampled_from(["never", "allow"])),
     )
 
 

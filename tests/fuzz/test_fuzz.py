@@ -18,9 +18,9 @@ from typing import Any, Iterator, List
 
 import pytest
 import torch
-from executorch.exir import ExecutorchBackendConfig, to_edge
+from executorch.exir import to_edge
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
-from executorch_slice import decisions, disabled
+from executorch_slice import AliasConfig, decisions, disabled, ExecutorchBackendConfig
 from executorch_slice.compare import LoadedProgram
 from executorch_slice.cost import program_cost
 from fuzz_programs import example_inputs, Program, Recipe, recipes
@@ -45,6 +45,7 @@ def report() -> Iterator[None]:
 def config(recipe: Recipe) -> ExecutorchBackendConfig:
     inputs, outputs = recipe.planned_io
     return ExecutorchBackendConfig(
+        alias=AliasConfig(memory_growth=recipe.memory_growth),
         run_reinplace_pass=recipe.reinplace,
         memory_planning_pass=MemoryPlanningPass(
             alloc_graph_input=inputs, alloc_graph_output=outputs
@@ -123,3 +124,5 @@ def test_programs(recipe: Recipe) -> None:
     COUNTS["arena smaller"] += after.arena_bytes < before.arena_bytes
     if stock_is_right:
         assert after.instructions <= before.instructions
+        if recipe.memory_growth == "never":
+            assert after.arena_bytes <= before.arena_bytes
