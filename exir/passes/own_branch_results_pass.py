@@ -12,6 +12,7 @@ from typing import List, Set
 import torch
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.alias_effects import (
+    CONTROL_FLOW,
     control_flow_modules,
     graph_outputs,
     MemoryEffects,
@@ -31,6 +32,8 @@ class OwnBranchResultsPass(PassBase):  # type: ignore[misc]
     that the branch computes and returns once. An operand, a constant or a second
     mention of a result gets a `clone`; so does the result of a cond that the method
     returns, where outputs are not memory planned and callers provide their memory.
+    There a cond stays as it was if only the caller reads what it hands out, and no
+    other branch runs before: the clone would need memory that stock does not.
 
     Args:
         graph_outputs: whether the outputs of the method are memory planned.
@@ -44,6 +47,8 @@ class OwnBranchResultsPass(PassBase):  # type: ignore[misc]
         modified = False
         for module in list(graph_module.modules()):
             for cond in _conds(module) if isinstance(module, GraphModule) else ():
+                if not self.graph_outputs and _is_last(cond, graph_module):
+                    continue
                 for branch in control_flow_modules(module, cond):
                     share_inplace_specs(branch)
                     modified |= _clone_outputs(branch, _not_owned(branch))
@@ -56,6 +61,18 @@ class OwnBranchResultsPass(PassBase):  # type: ignore[misc]
 def _conds(module: GraphModule) -> List[Node]:
     cond = torch.ops.higher_order.cond
     return list(module.graph.find_nodes(op="call_function", target=cond))
+
+
+def _is_last(cond: Node, method: GraphModule) -> bool:
+    """Whether `method` returns all results of `cond`, and runs no branch after it."""
+    nodes = list(method.graph.nodes)
+    if cond not in nodes:
+        return False
+    readers = {reader for result in cond.users for reader in result.users}
+    later = nodes[nodes.index(cond) + 1 :]
+    return {r.op for r in readers} <= {"output"} and not any(
+        node.target in CONTROL_FLOW for node in later
+    )
 
 
 def _not_owned(branch: GraphModule) -> List[int]:
@@ -78,7 +95,7 @@ def _cond_results(module: GraphModule) -> List[int]:
         for position, node in enumerate(graph_outputs(module))
         if isinstance(node, Node)
         and node.target is operator.getitem
-        and node.all_input_nodes[0].target is torch.ops.higher_order.cond
+        and node.all_input_nodes[0].meta.get(OWNS_RESULTS, False)
     ]
 
 
