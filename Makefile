@@ -22,6 +22,7 @@ format: $(VENV)/.lint
 
 bench: $(VENV)/.demo
 	$(BIN)/python tests/benchmarks/bench.py
+	$(BIN)/python tests/benchmarks/lowering_cost.py
 
 fuzz: $(VENV)/.test
 	FUZZ_EXAMPLES=$(N) $(BIN)/python -m pytest -s tests/fuzz

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ["exir", "src", "tests", "tools", "setup.py"]
+SOURCES = ["docs", "exir", "src", "tests", "tools", "setup.py"]
 TREE = ["exir"]
 
 
@@ -39,7 +39,7 @@ def main() -> int:
         [*python, "ufmt", "format" if fix else "check", *SOURCES],
         [*python, "flake8", *SOURCES],
         [*python, "mypy", "-p", package.name],
-        [*python, "mypy", "tests", "tools"],
+        [*python, "mypy", "docs", "tests", "tools"],
     ]
     tests = ROOT / "tests"
     paths = [package.parent, tests, tests / "benchmarks", tests / "fuzz"]

@@ -20,7 +20,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+
+import lowering_cost
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -32,10 +33,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from torch.export import ExportedProgram
-
 from zoo import Case, ZOO
-
-T = TypeVar("T")
 
 SECONDS = 0.5  # of pairs for one ratio, at least one pair
 COUNTS = {
@@ -70,41 +68,34 @@ def measure(model: str, case: Case, pipeline: str) -> Result:
         case.module, case.inputs, dynamic_shapes=case.dynamic_shapes
     )
     edge = PIPELINES[pipeline](exported)
-    lowering_ratio, stock, aliased = run_pairs(
-        lambda: lower_stock(edge), lambda: lower(edge), time.process_time
-    )
+    stock, aliased = lower_stock(edge), lower(edge)
     before, after = LoadedProgram(stock), LoadedProgram(aliased)
-    latency_ratio, _, _ = run_pairs(
-        lambda: before(*case.inputs), lambda: after(*case.inputs), time.perf_counter
-    )
+    latency_ratio = run_pairs(lambda: before(*case.inputs), lambda: after(*case.inputs))
     return Result(
         model,
         pipeline,
         program_cost(stock),
         program_cost(aliased),
         outputs_agree(case.module, case.inputs, stock, aliased, runs=2),
-        lowering_ratio,
+        lowering_cost.measure(edge, pairs=3).ratio,
         latency_ratio,
     )
 
 
-def run_pairs(
-    before: Callable[[], T], after: Callable[[], T], clock: Callable[[], float]
-) -> tuple[float, T, T]:
-    """Median time of `after` over `before`, in turns that swap order; both results."""
+def run_pairs(before: Callable[[], object], after: Callable[[], object]) -> float:
+    """Median time of `after` over `before`, in turns that swap order."""
     ratios: list[float] = []
-    results: dict[Callable[[], T], T] = {}
     gc.disable()  # as timeit does
     end = time.perf_counter() + SECONDS
     while not ratios or time.perf_counter() < end:
-        seconds: dict[Callable[[], T], float] = {}
+        seconds: dict[Callable[[], object], float] = {}
         for run in (before, after) if len(ratios) % 2 else (after, before):
-            start = clock()
-            results[run] = run()
-            seconds[run] = clock() - start
+            start = time.perf_counter()
+            run()
+            seconds[run] = time.perf_counter() - start
         ratios.append(seconds[after] / seconds[before])
     gc.enable()
-    return statistics.median(ratios), results[before], results[after]
+    return statistics.median(ratios)
 
 
 def print_table(console: Console, pipeline: str, results: list[Result]) -> None:
