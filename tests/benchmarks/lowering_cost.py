@@ -120,7 +120,7 @@ class Cost:
 
 
 def measure(edge: EdgeProgramManager, pairs: int) -> Cost:
-    """Lowers copies of `edge`, which `to_executorch()` changes; copying is not timed."""
+    """Lowers copies of `edge`, which `to_executorch()` changes. Copying is untimed."""
     before: list[float] = []
     after: list[float] = []
     verifying: list[float] = []
