@@ -15,6 +15,7 @@ from executorch.exir.sym_util import eval_shape_upper_bound
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.alias_analysis import AliasAnalysis
 from executorch_slice.exir.alias_effects import annotated_argument
+from executorch_slice.exir.memory_planning import is_inplace_result
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
@@ -86,8 +87,9 @@ class ArenaModel:
             if self.analysis.disappears(node):
                 continue
             for referred in (node, *node.all_input_nodes):
+                at = index - (node.op == "output" and is_inplace_result(referred))
                 for spec in self.specs(referred):
-                    found.setdefault(id(spec), [index, index])[1] = index
+                    found.setdefault(id(spec), [at, at])[1] = at
             if node.op == "placeholder":
                 for spec in self.specs(node):
                     found[id(spec)] = [0, last if node in self._buffers else index]

@@ -44,18 +44,21 @@ def update_all_tensors_lifetime(
     """Sets the lifetime, first and last node index, of each spec in the graph.
 
     Readers of an in-place result read the memory of the argument that was written:
-    they keep its spec alive. (Upstream passes them over.)
+    they keep its spec alive. (Upstream passes them over.) One that is returned lives
+    until the last kernel has run; at the output itself, its former spec may have the
+    same bytes.
     """
     share_inplace_specs(graph_module)
     specs: Set[TensorSpec] = _upstream_update_all_tensors_lifetime(
         graph_module, graph_signature
     )
     nodes = list(graph_module.graph.nodes)
-    results = {node for node in nodes if _is_inplace_result(node)}
+    results = {node for node in nodes if is_inplace_result(node)}
     if not results:
         return specs
     last = len(nodes) - 1
     for index, node in enumerate(nodes):
+        index -= node.op == "output"
         for result in filter(
             results.__contains__, map(alias_root, node.all_input_nodes)
         ):
@@ -79,7 +82,7 @@ def share_inplace_specs(graph_module: GraphModule) -> None:
                 node.meta["spec"] = producer.meta["spec"][node.args[1]]
 
 
-def _is_inplace_result(node: Node) -> bool:
+def is_inplace_result(node: Node) -> bool:
     """Whether `node` holds what an in-place op returns: an argument, written."""
     producer: Any = node.args[0] if node.target is operator.getitem else node
     is_inplace: bool = upstream._is_inplace_node(producer)
