@@ -62,6 +62,7 @@ class PlannedMemory:
         graph_inputs: user inputs of the method.
         graph_outputs: outputs of the method.
         mutable_buffers: buffers that the method writes.
+        shared_buffers: whether those are placed after all methods have been planned.
         trusted: the planner is ExecuTorch's own.
         algorithm: what places the tensors, as `apply_algo` of
             ``executorch.exir.memory_planning`` calls it.
@@ -72,6 +73,7 @@ class PlannedMemory:
     graph_inputs: bool = True
     graph_outputs: bool = True
     mutable_buffers: bool = True
+    shared_buffers: bool = False
     trusted: bool = True
     algorithm: Callable[..., List[int]] = MemoryPlanningAlgorithmSuite()
     alignment: int = ALIGNMENT

@@ -108,15 +108,21 @@ def _refuse_misaligned(units: List[Unit], model: ArenaModel, alignment: int) -> 
 
 
 def _refuse_misplaced(units: List[Unit], model: ArenaModel, alignment: int) -> bool:
-    """Refuses what is misaligned where the planner puts its root; whether any is."""
+    """Refuses what is misaligned where the planner puts its root; whether any is.
+
+    Roots that are placed later, branch results and shared buffers, may lie anywhere.
+    """
     if model.memory.alignment % alignment == 0 or not units:
         return False
     _, planned = model.plan()
     found = False
     for unit in units:
         (root,) = model.specs(unit.copies[0].root)
-        start = planned[id(root)].mem_offset or 0
-        if any((start + copy.byte_offset) % alignment for copy in unit.copies):
+        place = planned.get(id(root))
+        start = None if place is None else place.mem_offset
+        if start is None or any(
+            (start + copy.byte_offset) % alignment for copy in unit.copies
+        ):
             unit.refuse(Reason.MISALIGNED)
             found = True
     return found

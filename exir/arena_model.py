@@ -58,7 +58,7 @@ class ArenaModel:
             skipped += [n for n in inputs if n not in self._buffers]
         if not plans_outputs:
             skipped += outputs
-        if not self.memory.mutable_buffers:
+        if self.memory.shared_buffers or not self.memory.mutable_buffers:
             skipped += self._buffers
         self._stand_ins: Dict[int, _PlannedSpec] = {}
         self._skipped = {id(spec) for n in skipped for spec in self._specs[n]}

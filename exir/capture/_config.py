@@ -36,8 +36,10 @@ class AliasConfig:
             raise ValueError(
                 f'memory_growth is {self.memory_growth!r}, not "never" or "allow"'
             )
-        if self.min_alignment < 1:
-            raise ValueError(f"min_alignment is {self.min_alignment}, not at least 1")
+        if type(self.min_alignment) is not int or self.min_alignment < 1:
+            raise ValueError(
+                f"min_alignment is {self.min_alignment!r}, not an int of at least 1"
+            )
 
 
 @dataclass

@@ -81,7 +81,7 @@ def emit_program(methods: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def to_executorch(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Upstream's, also when it is called again.
+    """Upstream's, also when it is called again; its result carries the decisions.
 
     `to_executorch()` leaves what it lowered in the edge programs. Its first passes
     know no alias op, so each becomes the copy that it was.
@@ -92,7 +92,15 @@ def to_executorch(self: Any, *args: Any, **kwargs: Any) -> Any:
             for node in module.graph.nodes if isinstance(module, GraphModule) else ():
                 if is_alias(node):
                     node.target = COPY_OPS[node.target]
-    return _upstream_to_executorch(self, *args, **kwargs)
+    manager = _upstream_to_executorch(self, *args, **kwargs)
+    manager.alias_decisions = [
+        decision
+        for method in sorted(manager.methods)
+        for decision in manager.exported_program(method).graph_module.meta.get(
+            DECISIONS_KEY, ()
+        )
+    ]
+    return manager
 
 
 def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:
@@ -107,6 +115,7 @@ def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:
         graph_inputs=planner.alloc_graph_input,
         graph_outputs=planner.alloc_graph_output,
         mutable_buffers=planner.alloc_mutable_buffers,
+        shared_buffers=planner.share_mutable_buffers,
         algorithm=planner.memory_planning_algo,
         alignment=planner.alignment,
         by_device=config.enable_non_cpu_memory_planning,
@@ -133,10 +142,4 @@ def decisions(manager: Any) -> List[Decision]:
         The decisions, methods in name order; none where the program was lowered
         without this package.
     """
-    return [
-        decision
-        for method in sorted(manager.methods)
-        for decision in manager.exported_program(method).graph_module.meta.get(
-            DECISIONS_KEY, ()
-        )
-    ]
+    return list(getattr(manager, "alias_decisions", ()))

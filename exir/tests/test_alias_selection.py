@@ -22,7 +22,7 @@ from alias_testing import (
     reasons,
     slice_kernels,
 )
-from executorch.exir import ExecutorchProgramManager
+from executorch.exir import ExecutorchProgramManager, memory
 from executorch.exir.banked_memory_planning import (
     Bank,
     banked_memory_planning_pass,
@@ -37,6 +37,7 @@ from executorch_slice.exir.memory import is_alias
 from executorch_slice.exir.passes import analyze_aliases_pass
 from functorch.experimental.control_flow import map as map_rows
 from torch import nn, Tensor
+from torch.fx import Graph
 
 NEVER = ExecutorchBackendConfig()
 
@@ -305,8 +306,49 @@ def test_min_alignment(min_alignment: int, alignment: int) -> None:
     assert_runs_as_eager(module, inputs, manager)
 
 
+def branch_results(x: Tensor) -> Tuple[Tensor, Tensor]:
+    def halves(x: Tensor) -> Tuple[Tensor, Tensor]:
+        y = x + 1
+        return y, y[1] * 2
+
+    whole, row = torch.cond(x.sum() > 0, halves, lambda x: (x - 1, x[2] * 3), (x,))
+    return whole[1:3] + 1, row + 1
+
+
+class SharedState(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("first", torch.zeros(4, 4))
+        self.register_buffer("state", torch.zeros(8, 16))
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, ...]:
+        self.first.add_(1)
+        rows = tuple(self.state[i] + 1 for i in range(4))
+        self.state.add_(x)
+        return rows
+
+
+@pytest.mark.parametrize("min_alignment", [3, 48, 64, 128])
+@pytest.mark.parametrize("module", [Fn(branch_results), SharedState()])
+def test_min_alignment_of_roots_placed_later(
+    module: nn.Module, min_alignment: int
+) -> None:
+    """Results of branches, and buffers that methods share."""
+    config = ExecutorchBackendConfig(
+        alias=AliasConfig(memory_growth="allow", min_alignment=min_alignment),
+        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True),
+    )
+    manager = lower(module, (X,), config)
+    graphs = [m for m in manager.exported_program().graph_module.modules()]
+    for node in (n for g in graphs for n in getattr(g, "graph", Graph()).nodes):
+        if is_alias(node) and node.target is not memory.view:
+            assert node.meta["spec"].mem_offset % min_alignment == 0
+    assert_runs_as_eager(module, (X,), manager)
+
+
 @pytest.mark.parametrize(
-    "options", [{"memory_growth": "sometimes"}, {"min_alignment": 0}]
+    "options",
+    [{"memory_growth": "sometimes"}, {"min_alignment": 0}, {"min_alignment": "16"}],
 )
 def test_bad_config(options: Dict[str, Any]) -> None:
     (name,) = options
