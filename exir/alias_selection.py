@@ -138,34 +138,50 @@ class _Selection:
         self.placed = 0
 
     def run(self) -> None:
-        try:
-            everything, _ = self.model.plan()
-            for unit in self.units:
-                unit.join(False)
-            self.limits, planned = self.model.plan()
-        except Exception:  # there is no plan without aliases, so nothing to exceed
+        everything = self._plan()
+        self._keep([])
+        self._count_all()
+        needed = int(self.alive.max()) + sum(self.model.reserved)
+        if everything and len(everything) == 2 and sum(everything) <= needed:
+            self._keep(self.units)  # no plan without aliases is smaller
+            return
+        limits = self._plan()
+        if limits is None:  # there is no plan without aliases to compare with
             self._keep(self.units)
             return
-        if self._excess(everything) == 0:
+        self.limits = limits
+        growth = self._excess(everything)
+        if growth == 0:
             self._keep(self.units)
             return
-        self.lifetimes = self.model.lifetimes()
-        self.sizes = {
-            key: spec.allocated_memory
-            for key, spec in planned.items()
-            if spec.storage_base is None
-        }
         self.limit = sum(self.limits) - sum(self.model.reserved)
-        self.alive = torch.zeros(len(self.model.nodes), dtype=torch.int64)
-        for key, size in self.sizes.items():
-            self._count(self.lifetimes[key], size)
         kept = self._confirm(self._fitting())
         self._keep(kept)
-        growth = self._excess(everything)
         for unit in self.units:
             if unit not in kept:
                 unit.growth = unit.growth or growth
                 unit.refuse(Reason.WOULD_GROW)
+
+    def _plan(self) -> Optional[List[int]]:
+        """Bytes of each arena under the present verdicts; None if there is no place."""
+        try:
+            sizes, planned = self.model.plan()
+        except Exception:  # of whatever kind the algorithm raises
+            return None
+        self.placed += len(planned)
+        return sizes
+
+    def _count_all(self) -> None:
+        """Notes lifetime and size of each tensor, and what is alive at each node."""
+        self.lifetimes = self.model.lifetimes()
+        self.sizes = {
+            key: spec.allocated_memory
+            for key, spec in self.model.tensors().items()
+            if spec.storage_base is None
+        }
+        self.alive = torch.zeros(len(self.model.nodes), dtype=torch.int64)
+        for key, size in self.sizes.items():
+            self._count(self.lifetimes[key], size)
 
     def _keep(self, units: Iterable[Unit]) -> None:
         for unit in self.units:
@@ -173,20 +189,17 @@ class _Selection:
         for unit in units:
             unit.join()
 
-    def _excess(self, sizes: List[int]) -> int:
+    def _excess(self, sizes: Optional[List[int]]) -> int:
         """Bytes by which arenas exceed what they are without aliases."""
+        if sizes is None:
+            return 1 + sum(self.limits)
         return sum(max(size - limit, 0) for size, limit in zip(sizes, self.limits))
 
     def _excess_with(self, units: Iterable[Unit]) -> int:
-        if self.placed < _MOST_PLACED:
-            self._keep(units)
-            try:
-                sizes, planned = self.model.plan()
-                self.placed += len(planned)
-                return self._excess(sizes)
-            except Exception:  # the algorithm found no place
-                pass
-        return 1 + sum(self.limits)
+        if self.placed >= _MOST_PLACED:
+            return self._excess(None)
+        self._keep(units)
+        return self._excess(self._plan())
 
     def _confirm(self, batches: List[List[Unit]]) -> List[Unit]:
         """As many units as the planner really has room for.
