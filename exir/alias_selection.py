@@ -23,7 +23,9 @@ from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.arena_model import ArenaModel
 from torch.fx import Node
 
-# How many tensors are placed, over all plans, before what is in doubt stays a copy.
+# How often the planner is asked, and how many tensors it places in all plans, before
+# what is in doubt stays a copy.
+_ALWAYS_ASKED = 5
 _MOST_PLACED = 4_000
 
 
@@ -135,7 +137,7 @@ class _Selection:
         self.model = model
         self.analysis = model.analysis
         self.units = units
-        self.placed = 0
+        self.asked = self.placed = 0
 
     def run(self) -> None:
         everything = self._plan()
@@ -155,7 +157,7 @@ class _Selection:
             self._keep(self.units)
             return
         self.limit = sum(self.limits) - sum(self.model.reserved)
-        kept = self._confirm(self._fitting())
+        kept = set(self._confirm(*self._fitting()))
         self._keep(kept)
         for unit in self.units:
             if unit not in kept:
@@ -196,25 +198,29 @@ class _Selection:
         return sum(max(size - limit, 0) for size, limit in zip(sizes, self.limits))
 
     def _excess_with(self, units: Iterable[Unit]) -> int:
-        if self.placed >= _MOST_PLACED:
+        self.asked += 1
+        if self.asked > _ALWAYS_ASKED and self.placed >= _MOST_PLACED:
             return self._excess(None)
         self._keep(units)
         return self._excess(self._plan())
 
-    def _confirm(self, batches: List[List[Unit]]) -> List[Unit]:
+    def _confirm(self, batches: List[List[Unit]], free: int) -> List[Unit]:
         """As many units as the planner really has room for.
 
-        Leaves out batches from the end, more and more of them, until the rest fits;
-        then gives back of each the units that fit, from its start.
+        If not all of `batches` fit, keeps the first `free` if those do, then as many
+        more as fit, and of each that is left out the units that fit, from its start.
         """
-        count, step = len(batches), 1
-        too_many = count
-        while self._excess_with(_flat(batches[:count])) and count:
-            too_many, count, step = count, max(count - step, 0), 2 * step
-        kept = _flat(batches[:count])
-        kept += self._fitting_start(kept, batches[count:too_many])
-        for batch in batches[count:]:
-            rest = [[unit] for unit in batch if unit not in kept]
+        units = _flat(batches)
+        if not self._excess_with(units):
+            return units
+        low, high = free, len(batches)
+        if self._excess_with(_flat(batches[:free])):
+            low, high = 0, free
+        kept = _flat(batches[:low])
+        kept += self._fitting_start(kept, batches[low:high])
+        for batch in batches[low:]:
+            known = set(kept)
+            rest = [[unit] for unit in batch if unit not in known]
             kept += self._fitting_start(kept, rest)
         return kept
 
@@ -227,11 +233,12 @@ class _Selection:
         )
         return _flat(batches[:count])
 
-    def _fitting(self) -> List[List[Unit]]:
+    def _fitting(self) -> Tuple[List[List[Unit]], int]:
         """The units that keep all that is alive within the limit, in batches.
 
         A batch is what one root serves, in the order in which it is read last. Those
-        come first that keep the fewest bytes alive for the shortest time.
+        come first that keep the fewest bytes alive for the shortest time; how many
+        keep none alive is the second result.
         """
         waiting = self.units
         found: List[Tuple[int, List[Unit]]] = []
@@ -242,7 +249,8 @@ class _Selection:
                 for unit in taken:
                     unit.join()
             waiting = [u for u in waiting if not u.copies[0].joins_base]
-        return [taken for _, taken in sorted(found, key=itemgetter(0)) if taken]
+        found = sorted((item for item in found if item[1]), key=itemgetter(0))
+        return [taken for _, taken in found], sum(not cost for cost, _ in found)
 
     def _groups(
         self, waiting: List[Unit], through_waiting: bool
