@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import torch
 from executorch.exir import ExecutorchProgramManager, memory, to_edge
 from executorch.exir.tensor import TensorSpec
-from executorch_slice import disabled
+from executorch_slice.compare import lower, lower_stock
 from executorch_slice.exir.memory import is_alias
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
@@ -38,15 +38,6 @@ class Gated(nn.Module):
         row = late[-1:]
         wide = late.exp().cos().tanh()
         return mixed.relu() + wide[:4], row.abs()
-
-
-def lower(stock: bool) -> ExecutorchProgramManager:
-    exported = torch.export.export(Gated(), (torch.randn(8, 16),))
-    edge = to_edge(exported)
-    if not stock:
-        return edge.to_executorch()
-    with disabled():
-        return edge.to_executorch()
 
 
 def boxes(manager: ExecutorchProgramManager) -> Iterator[Tuple[str, Box, str]]:
@@ -121,8 +112,9 @@ def main() -> None:
     out = parser.parse_args().out
     plt.rcParams["svg.hashsalt"] = "plan"  # the same picture, the same file
     figure, panels = plt.subplots(1, 2, figsize=(13, 5), sharey=True, layout="tight")
-    for axes, title in zip(panels, ("stock", "with aliases")):
-        draw(axes, lower(stock=title == "stock"), title)
+    edge = to_edge(torch.export.export(Gated(), (torch.randn(8, 16),)))
+    draw(panels[0], lower_stock(edge), "stock")
+    draw(panels[1], lower(edge), "with aliases")
     panels[0].set_ylabel("bytes of the arena")
     handles = [Rectangle((0, 0), 1, 1, facecolor=c) for c in (ROOT, ALIAS, KEPT)]
     labels = ["tensor", "alias, in its root", "copy of a slice"]

@@ -54,6 +54,10 @@ class Unit:
     def nbytes(self) -> int:
         return sum(copy.layout.nbytes for copy in self.copies if copy.layout)
 
+    @property
+    def joined(self) -> bool:
+        return self.copies[0].joins_base
+
     def join(self, joined: bool = True) -> None:
         for copy in self.copies:
             copy.verdict = "alias" if joined else "copy"
@@ -96,7 +100,7 @@ def _units(analysis: AliasAnalysis) -> List[Unit]:
 
 
 def _joined(units: Iterable[Unit]) -> List[Unit]:
-    return [unit for unit in units if unit.copies[0].joins_base]
+    return [unit for unit in units if unit.joined]
 
 
 def _refuse_misaligned(units: List[Unit], model: ArenaModel, alignment: int) -> None:
@@ -178,7 +182,7 @@ class _Selection:
         self.lifetimes = self.model.lifetimes()
         self.sizes = {
             key: spec.allocated_memory
-            for key, spec in self.model.tensors().items()
+            for key, spec in self.model.tensors(self.lifetimes).items()
             if spec.storage_base is None
         }
         self.alive = torch.zeros(len(self.model.nodes), dtype=torch.int64)
@@ -248,7 +252,7 @@ class _Selection:
                 found.append((cost, taken))
                 for unit in taken:
                     unit.join()
-            waiting = [u for u in waiting if not u.copies[0].joins_base]
+            waiting = [unit for unit in waiting if not unit.joined]
         found = sorted((item for item in found if item[1]), key=itemgetter(0))
         return [taken for _, taken in found], sum(not cost for cost, _ in found)
 

@@ -105,16 +105,15 @@ class ArenaModel:
         Raises:
             Exception: what the algorithm raises where it finds no place.
         """
-        planned = self.tensors()
+        planned = self.tensors(self.lifetimes())
         graph = SimpleNamespace(input_mem_buffer_sizes=list(self.reserved) or [0, 0])
         sizes: List[int] = self.memory.algorithm(  # type: ignore[misc]
             self.memory.alignment, list(planned.values()), graph, None, 0
         )
         return sizes, planned
 
-    def tensors(self) -> Dict[int, TensorSpec]:
+    def tensors(self, lifetimes: Dict[int, Lifetime]) -> Dict[int, TensorSpec]:
         """The stand-in of each spec that is planned, by its `id`, with its lifetime."""
-        lifetimes = self.lifetimes()
         planned: Dict[int, TensorSpec] = {}
         joined: List[Tuple[TensorSpec, TensorSpec]] = []
         for node in self.nodes:

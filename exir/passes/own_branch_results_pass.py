@@ -33,7 +33,7 @@ class OwnBranchResultsPass(PassBase):  # type: ignore[misc]
     mention of a result gets a `clone`; so does the result of a cond that the method
     returns, where outputs are not memory planned and callers provide their memory.
     There a cond stays as it was if only the caller reads what it hands out, and no
-    other branch runs before: the clone would need memory that stock does not.
+    branch runs after it: the clone would need memory that stock does not.
 
     Args:
         graph_outputs: whether the outputs of the method are memory planned.

@@ -28,12 +28,11 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from executorch.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
 from executorch_slice.compare import LoadedProgram, lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost, ProgramCost
-from executorch_slice.demo_models import MODELS
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from torch.export import ExportedProgram
-from zoo import Case, ZOO
+from zoo import Case
 
 SECONDS = 0.5  # of pairs for one ratio, at least one pair
 COUNTS = {
@@ -124,11 +123,13 @@ def _change(before: int, after: int) -> str:
 
 
 def main() -> int:
-    demos = {name: lambda build=build: Case(*build()) for name, build in MODELS.items()}
-    builders: dict[str, Callable[[], Case]] = {**demos, **ZOO}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--models", nargs="+", choices=builders, default=list(builders), metavar="NAME"
+        "--models",
+        nargs="+",
+        choices=lowering_cost.BUILDERS,
+        default=list(lowering_cost.BUILDERS),
+        metavar="NAME",
     )
     parser.add_argument("--xnnpack", action="store_true", help="that pipeline as well")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write results here")
@@ -140,7 +141,7 @@ def main() -> int:
     for pipeline in PIPELINES if args.xnnpack else ["default"]:
         for name in args.models:
             with console.status(f"{name}, {pipeline} pipeline"):
-                results.append(measure(name, builders[name](), pipeline))
+                results.append(measure(name, lowering_cost.BUILDERS[name](), pipeline))
         print_table(console, pipeline, [r for r in results if r.pipeline == pipeline])
     if args.json:
         args.json.write_text(json.dumps([asdict(r) for r in results], indent=2))

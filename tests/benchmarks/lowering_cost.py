@@ -42,6 +42,9 @@ SHARES = (10, 30, 50)  # percent of the nodes
 NODES = (1_000, 4_000, 16_000)
 SEGMENT = 250
 
+DEMOS = {name: lambda build=build: Case(*build()) for name, build in MODELS.items()}
+BUILDERS: dict[str, Callable[[], Case]] = {**DEMOS, **ZOO}
+
 
 class Chain(nn.Module):
     """A chain of kernels with about `SEGMENT` nodes when it is lowered.
@@ -92,8 +95,8 @@ def repeated(edge: EdgeProgramManager, times: int) -> EdgeProgramManager:
     return edge
 
 
-def export_model(build: Callable[[], Case]) -> EdgeProgramManager:
-    return export(build())
+def export_model(name: str) -> EdgeProgramManager:
+    return export(BUILDERS[name]())
 
 
 def chain(nodes: int, share: int) -> EdgeProgramManager:
@@ -156,11 +159,9 @@ def export(case: Case) -> EdgeProgramManager:
 
 
 def main() -> int:
-    demos = {name: lambda build=build: Case(*build()) for name, build in MODELS.items()}
-    builders: dict[str, Callable[[], Case]] = {**demos, **ZOO}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--models", nargs="*", choices=builders, default=list(MODELS), metavar="NAME"
+        "--models", nargs="*", choices=BUILDERS, default=list(MODELS), metavar="NAME"
     )
     parser.add_argument("--nodes", nargs="*", type=int, default=NODES)
     parser.add_argument("--shares", nargs="*", type=int, default=SHARES)
@@ -180,7 +181,7 @@ def main() -> int:
         for nodes in args.nodes
     }
     for name in args.models:
-        cases[name] = partial(export_model, builders[name])
+        cases[name] = partial(export_model, name)
     for name, build in cases.items():
         with console.status(name):
             cost = measure(build(), args.pairs)
