@@ -15,7 +15,7 @@ within the arena that the graph has without aliases; the planner itself confirms
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
 
 import torch
 from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
@@ -23,10 +23,10 @@ from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.arena_model import ArenaModel
 from torch.fx import Node
 
-# How often the planner is asked, and how many tensors it places in all plans, before
-# what is in doubt stays a copy.
-_ALWAYS_ASKED = 5
-_MOST_PLACED = 4_000
+# How many plans the planner makes, and how many tensors it places in them, before what
+# is in doubt stays a copy.
+_ALWAYS_PLANNED = 5
+_MOST_PLACED = 3_000
 
 
 @dataclass(eq=False)
@@ -141,7 +141,8 @@ class _Selection:
         self.model = model
         self.analysis = model.analysis
         self.units = units
-        self.asked = self.placed = 0
+        self.plans: Dict[FrozenSet[Unit], Optional[List[int]]] = {}
+        self.placed = 0
 
     def run(self) -> None:
         everything = self._plan()
@@ -170,12 +171,15 @@ class _Selection:
 
     def _plan(self) -> Optional[List[int]]:
         """Bytes of each arena under the present verdicts; None if there is no place."""
-        try:
-            sizes, planned = self.model.plan()
-        except Exception:  # of whatever kind the algorithm raises
-            return None
-        self.placed += len(planned)
-        return sizes
+        kept = frozenset(_joined(self.units))
+        if kept not in self.plans:
+            self.plans[kept] = None
+            try:
+                self.plans[kept], planned = self.model.plan()
+                self.placed += len(planned)
+            except Exception:  # of whatever kind the algorithm raises
+                pass
+        return self.plans[kept]
 
     def _count_all(self) -> None:
         """Notes lifetime and size of each tensor, and what is alive at each node."""
@@ -201,10 +205,9 @@ class _Selection:
             return 1 + sum(self.limits)
         return sum(max(size - limit, 0) for size, limit in zip(sizes, self.limits))
 
-    def _excess_with(self, units: Iterable[Unit]) -> int:
-        self.asked += 1
-        if self.asked > _ALWAYS_ASKED and self.placed >= _MOST_PLACED:
-            return self._excess(None)
+    def _excess_with(self, units: List[Unit]) -> int:
+        if len(self.plans) >= _ALWAYS_PLANNED and self.placed >= _MOST_PLACED:
+            return self._excess(self.plans.get(frozenset(units)))
         self._keep(units)
         return self._excess(self._plan())
 

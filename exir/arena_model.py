@@ -8,7 +8,7 @@
 
 import copy
 from types import SimpleNamespace
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Set, Tuple
 
 from executorch.exir.schema import DeviceType, TensorShapeDynamism
 from executorch.exir.sym_util import eval_shape_upper_bound
@@ -45,6 +45,7 @@ class ArenaModel:
         self.memory = analysis.memory
         self.reserved = list(reserved)
         self.nodes = list(analysis.effects.order)
+        self._referred = [(node, *node.all_input_nodes) for node in self.nodes]
         self._specs = {node: self.specs_of(node) for node in self.nodes}
         inputs = [n for n in self.nodes if n.op == "placeholder"]
         outputs = [n for n in self.nodes if n.op == "output"]
@@ -61,7 +62,18 @@ class ArenaModel:
         if self.memory.shared_buffers or not self.memory.mutable_buffers:
             skipped += self._buffers
         self._stand_ins: Dict[int, _PlannedSpec] = {}
-        self._skipped = {id(spec) for n in skipped for spec in self._specs[n]}
+        skip = {id(spec) for node in skipped for spec in self._specs[node]}
+        self._placed = {
+            node: [spec for spec in specs if self._is_planned(spec, node, skip)]
+            for node, specs in self._specs.items()
+            if node.op != "get_attr"
+        }
+        self._annotated = [
+            (node, base)
+            for node in self.nodes
+            for base in [annotated_argument(node)]
+            if base is not None
+        ]
 
     @staticmethod
     def specs_of(node: Node) -> Tuple[TensorSpec, ...]:
@@ -82,16 +94,23 @@ class ArenaModel:
     def lifetimes(self) -> Dict[int, Lifetime]:
         """First and last node index of each spec, by its `id`."""
         found: Dict[int, Lifetime] = {}
+        specs: Dict[Node, Tuple[TensorSpec, ...]] = {}
         last = len(self.nodes) - 1
-        for index, node in enumerate(self.nodes):
-            if self.analysis.disappears(node):
+        for index, (node, *inputs) in enumerate(self._referred):
+            base = self.analysis.alias_base(node)
+            if base is not None:
+                specs[node] = specs[base]
+            elif self.analysis.disappears(node):
+                specs[node] = ()
                 continue
-            for referred in (node, *node.all_input_nodes):
+            else:
+                specs[node] = self._specs[node]
+            for referred in (node, *inputs):
                 at = index - (node.op == "output" and is_inplace_result(referred))
-                for spec in self.specs(referred):
+                for spec in specs[referred]:
                     found.setdefault(id(spec), [at, at])[1] = at
             if node.op == "placeholder":
-                for spec in self.specs(node):
+                for spec in specs[node]:
                     found[id(spec)] = [0, last if node in self._buffers else index]
         return found
 
@@ -116,13 +135,14 @@ class ArenaModel:
         """The stand-in of each spec that is planned, by its `id`, with its lifetime."""
         planned: Dict[int, TensorSpec] = {}
         joined: List[Tuple[TensorSpec, TensorSpec]] = []
-        for node in self.nodes:
-            for spec in self.specs(node) if node.op != "get_attr" else ():
-                if id(spec) not in planned and self._is_planned(spec, node):
+        for node, placed in self._placed.items():
+            if self.analysis.alias_base(node) or self.analysis.disappears(node):
+                continue
+            for spec in placed:
+                if id(spec) not in planned:
                     planned[id(spec)] = self._planned(spec, lifetimes[id(spec)])
-            base = annotated_argument(node)
-            if base is not None:
-                joined += zip(self.specs(node), self.specs(base))
+        for node, base in self._annotated:
+            joined += zip(self.specs(node), self.specs(base))
         for inner_spec, outer_spec in reversed(joined):
             inner, outer = planned.get(id(inner_spec)), planned.get(id(outer_spec))
             if inner is not None and outer is not None:
@@ -131,9 +151,9 @@ class ArenaModel:
                 outer.lifetime[1] = max(outer.lifetime[1], inner.lifetime[1])
         return planned
 
-    def _is_planned(self, spec: TensorSpec, node: Node) -> bool:
+    def _is_planned(self, spec: TensorSpec, node: Node, skip: Set[int]) -> bool:
         return not (
-            id(spec) in self._skipped
+            id(spec) in skip
             or spec.shape_dynamism == TensorShapeDynamism.DYNAMIC_UNBOUND
             or (self.memory.by_device and spec.device != DeviceType.CPU)
             or (spec.const and not node.meta.get("weight_has_gradient", False))

@@ -10,7 +10,7 @@ Replaces the functions of these names in ``executorch.exir.memory_planning``.
 """
 
 import operator
-from typing import Any, Iterable, List, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 from executorch.exir import memory_planning as upstream
 from executorch.exir.error import internal_assert
@@ -164,3 +164,49 @@ def _place(node: Node, slot: TensorSpec) -> None:
     )
     spec.mem_id, spec.mem_obj_id = slot.mem_id, slot.mem_obj_id
     spec.mem_offset = slot.mem_offset
+
+
+class _InUse:
+    """When the tensors in a shared object are alive: one bit for each node index.
+
+    Attributes:
+        ever: at which index any of them is.
+        by_end: at which index those are that end at a byte of the object.
+        counted: how many allocations are in the above.
+    """
+
+    def __init__(self) -> None:
+        self.ever = self.counted = 0
+        self.by_end: Dict[int, int] = {}
+
+
+def _does_not_overlap(sobj: upstream.SharedObject, spec: TensorSpec) -> bool:
+    """Upstream's answer: whether no tensor in `sobj` is alive together with `spec`."""
+    return not _in_use(sobj).ever & _alive(spec)
+
+
+def _find_max_overlapping_allocations_offset(
+    sobj: upstream.SharedObject, spec: TensorSpec
+) -> int:
+    """Upstream's answer: where those tensors in `sobj` end that live with `spec`."""
+    alive, ends = _alive(spec), _in_use(sobj).by_end
+    return max((end for end, others in ends.items() if alive & others), default=0)
+
+
+def _in_use(sobj: upstream.SharedObject) -> _InUse:
+    """Kept with `sobj`. (Upstream asks each tensor in turn, every time.)"""
+    in_use: Optional[_InUse] = getattr(sobj, "in_use", None)
+    if in_use is None:
+        in_use = sobj.in_use = _InUse()
+    for allocation in sobj.allocations[in_use.counted :]:
+        end = allocation.offset + allocation.spec.allocated_memory
+        alive = _alive(allocation.spec)
+        in_use.by_end[end] = in_use.by_end.get(end, 0) | alive
+        in_use.ever |= alive
+        in_use.counted += 1
+    return in_use
+
+
+def _alive(spec: TensorSpec) -> int:
+    first, last = spec.lifetime
+    return ((1 << (last - first + 1)) - 1) << first

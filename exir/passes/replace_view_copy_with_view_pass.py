@@ -7,7 +7,7 @@
 """``_ViewSpec`` with a byte offset, and view elision that asks the analysis."""
 
 import math
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from executorch.exir import memory
 from executorch.exir.passes import replace_view_copy_with_view_pass as upstream
@@ -49,6 +49,7 @@ class _ViewSpec(upstream._ViewSpec):
     byte_offset: int
     _base_fields: List[str]
     _guards: List[upstream._Guard]
+    _passed_guards: Any
 
     def __init__(
         self,
@@ -66,7 +67,10 @@ class _ViewSpec(upstream._ViewSpec):
         self._self_fields += ["mem_offset", "byte_offset"]
         self.byte_offset = start
         if not is_whole:
+            self._unguarded_access = True
             self._narrow(base, list(shape), byte_offset, dim_order)
+            self._unguarded_access = False
+            self._passed_guards = None  # they are other ones now
 
     def _narrow(
         self,
@@ -103,6 +107,18 @@ class _ViewSpec(upstream._ViewSpec):
         self.dim_order = tuple(range(len(shape)) if dim_order is None else dim_order)
         self.stride = tuple(stride_from_dim_order(self.shape, list(self.dim_order)))
         self.byte_offset += start
+
+    def _run_guards(self) -> None:
+        """Upstream's, if what the guards look at has changed since they passed."""
+        own = object.__getattribute__(self, "__dict__")
+        base = self._base
+        seen = (
+            (own.get("shape_dynamism"), tuple(own.get("shape", ()))),
+            (base.is_sparse, base.layout, base.scalar_type, base.shape_dynamism),
+        )
+        if seen != own.get("_passed_guards"):
+            super()._run_guards()
+            self._passed_guards = seen
 
     @property
     def mem_offset(self) -> Optional[int]:

@@ -5,18 +5,22 @@
 # LICENSE file in the root directory of this source tree.
 
 import unittest
+from types import SimpleNamespace
+from typing import Any, List, Tuple
 
 import torch
 from alias_testing import GraphBuilder
 from executorch.exir import memory_planning
 from executorch.exir.passes import ToOutVarPass
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
+from executorch.exir.tensor import TensorSpec
 from executorch_slice import disabled
 from executorch_slice.exir.capture._config import AliasConfig
 from executorch_slice.exir.passes.analyze_aliases_pass import AnalyzeAliasesPass
 from executorch_slice.exir.passes.replace_slice_copy_with_slice_pass import (
     ReplaceSliceCopyWithSlicePass,
 )
+from hypothesis import given, settings, strategies as st
 from torch.fx import GraphModule, Node
 
 aten = torch.ops.aten
@@ -110,3 +114,38 @@ class TestMemoryPlanning(unittest.TestCase):
         analysis(module)
         ReplaceSliceCopyWithSlicePass(analysis)(module)
         self.assertEqual(self.last_use(module), list(module.graph.nodes).index(late))
+
+
+# First node index, nodes for which it lives, and bytes, of each tensor.
+NBYTES = st.sampled_from(range(0, 200, 8))
+TENSORS = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 25), NBYTES), max_size=40
+)
+
+
+def planned_greedily(tensors: List[Tuple[int, int, int]], overlapping: bool) -> Any:
+    """Arena sizes, and each tensor's object and offset."""
+    specs = []
+    for first, nodes, nbytes in tensors:
+        spec = TensorSpec(torch.uint8, torch.Size([nbytes]))
+        spec.lifetime = [first, first + nodes]
+        specs.append(spec)
+    result = memory_planning.greedy(
+        16,
+        specs,  # type: ignore[arg-type]  # a list keeps their order
+        SimpleNamespace(input_mem_buffer_sizes=[0, 0]),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        allow_overlapping_allocations=overlapping,
+    )
+    places = [result.spec_dict[spec] for spec in specs]
+    return result.bufsizes, [(p.mem_obj_id, p.mem_offset) for p in places]
+
+
+@settings(deadline=None)
+@given(TENSORS, st.booleans())
+def test_greedy_places_tensors_as_stock(
+    tensors: List[Tuple[int, int, int]], overlapping: bool
+) -> None:
+    placed = planned_greedily(tensors, overlapping)
+    with disabled():
+        assert placed == planned_greedily(tensors, overlapping)
