@@ -4,10 +4,11 @@
 # This source code is licensed under the BSD-style license found in the
 # LICENSE file in the root directory of this source tree.
 
-"""Measures what this package changes in the demo models and in the zoo.
+"""Measures what this package changes at run time, in the demo models and in the zoo.
 
-Run as a script, by itself on the machine: it also compares times. Ratios are aliased
-over stock, the median of pairs taken in turns, so below 1 is a gain.
+Run as a script, by itself on the machine: it also compares times. Prints Markdown, row
+by row. Latency is aliased over stock, one thread, the median of pairs taken in turns,
+so below 1 is a gain; a second ratio, of stock over stock, shows the noise.
 """
 
 import argparse
@@ -21,20 +22,18 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import lowering_cost
-
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
+from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
 from executorch_slice.compare import LoadedProgram, lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost, ProgramCost
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
+from lowering_cost import BUILDERS, print_row
 from torch.export import ExportedProgram
 from zoo import Case
 
-SECONDS = 0.5  # of pairs for one ratio, at least one pair
+SECONDS = 1.0  # of pairs for one ratio
+LEAST_PAIRS = 11
 COUNTS = {
     "slice_instructions": "slices",
     "instructions": "instructions",
@@ -51,8 +50,8 @@ class Result:
     stock: ProgramCost
     aliased: ProgramCost
     agree: bool
-    lowering_ratio: float
-    latency_ratio: float
+    latency: float
+    noise: float
 
 
 def to_edge_xnnpack(exported: ExportedProgram) -> EdgeProgramManager:
@@ -69,15 +68,15 @@ def measure(model: str, case: Case, pipeline: str) -> Result:
     edge = PIPELINES[pipeline](exported)
     stock, aliased = lower_stock(edge), lower(edge)
     before, after = LoadedProgram(stock), LoadedProgram(aliased)
-    latency_ratio = run_pairs(lambda: before(*case.inputs), lambda: after(*case.inputs))
+    same = LoadedProgram(stock)
     return Result(
         model,
         pipeline,
         program_cost(stock),
         program_cost(aliased),
         outputs_agree(case.module, case.inputs, stock, aliased, runs=2),
-        lowering_cost.measure(edge, pairs=3).ratio,
-        latency_ratio,
+        run_pairs(lambda: before(*case.inputs), lambda: after(*case.inputs)),
+        run_pairs(lambda: before(*case.inputs), lambda: same(*case.inputs)),
     )
 
 
@@ -86,7 +85,7 @@ def run_pairs(before: Callable[[], object], after: Callable[[], object]) -> floa
     ratios: list[float] = []
     gc.disable()  # as timeit does
     end = time.perf_counter() + SECONDS
-    while not ratios or time.perf_counter() < end:
+    while len(ratios) < LEAST_PAIRS or time.perf_counter() < end:
         seconds: dict[Callable[[], object], float] = {}
         for run in (before, after) if len(ratios) % 2 else (after, before):
             start = time.perf_counter()
@@ -97,28 +96,24 @@ def run_pairs(before: Callable[[], object], after: Callable[[], object]) -> floa
     return statistics.median(ratios)
 
 
-def print_table(console: Console, pipeline: str, results: list[Result]) -> None:
-    table = Table(pipeline, box=SIMPLE, show_footer=True, pad_edge=False)
-    for field, heading in COUNTS.items():
-        total = [
-            sum(getattr(cost, field) for cost in costs)
-            for costs in zip(*((r.stock, r.aliased) for r in results))
-        ]
-        table.add_column(heading, _change(*total), justify="right")
-    for heading in ("lowering", "latency"):
-        median = statistics.median(getattr(r, f"{heading}_ratio") for r in results)
-        table.add_column(heading, f"{median:.2f}", justify="right")
-    for r in results:
-        table.add_row(
-            r.model,
-            *(_change(getattr(r.stock, f), getattr(r.aliased, f)) for f in COUNTS),
-            f"{r.lowering_ratio:.2f}",
-            f"{r.latency_ratio:.2f}",
-        )
-    console.print(table)
+def print_result(r: Result) -> None:
+    changes = (change(getattr(r.stock, f), getattr(r.aliased, f)) for f in COUNTS)
+    print_row(r.model, *changes, f"{r.latency:.3f}", f"{r.noise:.3f}")
 
 
-def _change(before: int, after: int) -> str:
+def print_totals(results: list[Result]) -> None:
+    sums = [
+        [sum(getattr(cost, field) for cost in costs) for field in COUNTS]
+        for costs in zip(*((r.stock, r.aliased) for r in results))
+    ]
+    medians = (
+        statistics.median(getattr(r, f) for r in results) for f in ("latency", "noise")
+    )
+    ratios = (f"{median:.3f}" for median in medians)
+    print_row("all (sums, median ratios)", *map(change, *sums), *ratios)
+
+
+def change(before: int, after: int) -> str:
     return f"{before:,}" if before == after else f"{before:,} -> {after:,}"
 
 
@@ -127,27 +122,35 @@ def main() -> int:
     parser.add_argument(
         "--models",
         nargs="+",
-        choices=lowering_cost.BUILDERS,
-        default=list(lowering_cost.BUILDERS),
+        choices=BUILDERS,
+        default=list(BUILDERS),
         metavar="NAME",
     )
-    parser.add_argument("--xnnpack", action="store_true", help="that pipeline as well")
+    parser.add_argument(
+        "--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES)
+    )
     parser.add_argument("--json", type=Path, metavar="OUT", help="write results here")
     args = parser.parse_args()
 
     warnings.simplefilter("ignore")
-    console = Console(width=160)
+    torch.set_num_threads(1)
+    _unsafe_reset_threadpool(1)
     results: list[Result] = []
-    for pipeline in PIPELINES if args.xnnpack else ["default"]:
+    for pipeline in args.pipelines:
+        print_row(f"{pipeline} pipeline", *COUNTS.values(), "latency", "noise")
+        print_row("---", *("---:" for _ in range(len(COUNTS) + 2)))
+        done = []
         for name in args.models:
-            with console.status(f"{name}, {pipeline} pipeline"):
-                results.append(measure(name, lowering_cost.BUILDERS[name](), pipeline))
-        print_table(console, pipeline, [r for r in results if r.pipeline == pipeline])
+            done.append(measure(name, BUILDERS[name](), pipeline))
+            print_result(done[-1])
+        print_totals(done)
+        print()
+        results += done
     if args.json:
         args.json.write_text(json.dumps([asdict(r) for r in results], indent=2))
     differing = [f"{r.model} ({r.pipeline})" for r in results if not r.agree]
     if differing:
-        console.print(f"Outputs differ: {', '.join(differing)}", style="bold red")
+        print(f"Outputs differ: {', '.join(differing)}")
     return int(bool(differing))
 
 

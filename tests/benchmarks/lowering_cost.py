@@ -30,9 +30,6 @@ from executorch_slice import disabled
 from executorch_slice.demo_models import MODELS
 from executorch_slice.exir.memory import is_alias
 from executorch_slice.exir.verification.plan_verifier import verify_plan
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.table import Table
 from torch import nn, Tensor
 from torch.export.graph_signature import TensorArgument
 
@@ -158,10 +155,14 @@ def export(case: Case) -> EdgeProgramManager:
     )
 
 
+def print_row(*cells: str) -> None:
+    print("|", " | ".join(cells), "|", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--models", nargs="*", choices=BUILDERS, default=list(MODELS), metavar="NAME"
+        "--models", nargs="*", choices=BUILDERS, default=list(BUILDERS), metavar="NAME"
     )
     parser.add_argument("--nodes", nargs="*", type=int, default=NODES)
     parser.add_argument("--shares", nargs="*", type=int, default=SHARES)
@@ -169,12 +170,9 @@ def main() -> int:
     args = parser.parse_args()
 
     warnings.simplefilter("ignore")
-    console = Console(width=120)
-    table = Table(box=SIMPLE, pad_edge=False)
-    table.add_column("program")
     headings = ("nodes", "aliases", "stock", "aliased/stock", "verifier", "us/node")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    print_row("program", *headings)
+    print_row("---", *("---:" for _ in headings))
     cases: dict[str, Callable[[], EdgeProgramManager]] = {
         f"chain, {share} % aliases, {nodes}": partial(chain, nodes, share)
         for share in args.shares
@@ -183,9 +181,8 @@ def main() -> int:
     for name in args.models:
         cases[name] = partial(export_model, name)
     for name, build in cases.items():
-        with console.status(name):
-            cost = measure(build(), args.pairs)
-        table.add_row(
+        cost = measure(build(), args.pairs)
+        print_row(
             name,
             f"{cost.nodes:,}",
             f"{cost.aliases:,}",
@@ -194,7 +191,6 @@ def main() -> int:
             f"{cost.verifier:.1%}",
             f"{cost.seconds * (cost.ratio - 1) / cost.nodes * 1e6:.0f}",
         )
-    console.print(table)
     return 0
 
 
