@@ -18,13 +18,17 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
+from executorch.exir import (
+    EdgeProgramManager,
+    ExecutorchProgramManager,
+    to_edge,
+    to_edge_transform_and_lower,
+)
 from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
 from executorch_slice.compare import LoadedProgram, lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost, ProgramCost
@@ -32,8 +36,8 @@ from lowering_cost import BUILDERS, print_row
 from torch.export import ExportedProgram
 from zoo import Case
 
-SECONDS = 1.0  # of pairs for one ratio
-LEAST_PAIRS = 11
+LOADS = 7  # of each program, as the address of an arena matters too
+SECONDS = 0.3  # of pairs after each, at least three
 COUNTS = {
     "slice_instructions": "slices",
     "instructions": "instructions",
@@ -67,30 +71,37 @@ def measure(model: str, case: Case, pipeline: str) -> Result:
     )
     edge = PIPELINES[pipeline](exported)
     stock, aliased = lower_stock(edge), lower(edge)
-    before, after = LoadedProgram(stock), LoadedProgram(aliased)
-    same = LoadedProgram(stock)
     return Result(
         model,
         pipeline,
         program_cost(stock),
         program_cost(aliased),
         outputs_agree(case.module, case.inputs, stock, aliased, runs=2),
-        run_pairs(lambda: before(*case.inputs), lambda: after(*case.inputs)),
-        run_pairs(lambda: before(*case.inputs), lambda: same(*case.inputs)),
+        latency_ratio(stock, aliased, case),
+        latency_ratio(stock, stock, case),
     )
 
 
-def run_pairs(before: Callable[[], object], after: Callable[[], object]) -> float:
+def latency_ratio(
+    before: ExecutorchProgramManager, after: ExecutorchProgramManager, case: Case
+) -> float:
     """Median time of `after` over `before`, in turns that swap order."""
+    return statistics.median(
+        run_pairs(LoadedProgram(before), LoadedProgram(after), case)
+        for _ in range(LOADS)
+    )
+
+
+def run_pairs(before: LoadedProgram, after: LoadedProgram, case: Case) -> float:
     ratios: list[float] = []
     gc.disable()  # as timeit does
     end = time.perf_counter() + SECONDS
-    while len(ratios) < LEAST_PAIRS or time.perf_counter() < end:
-        seconds: dict[Callable[[], object], float] = {}
-        for run in (before, after) if len(ratios) % 2 else (after, before):
+    while len(ratios) < 3 or time.perf_counter() < end:
+        seconds: dict[LoadedProgram, float] = {}
+        for program in (before, after) if len(ratios) % 2 else (after, before):
             start = time.perf_counter()
-            run()
-            seconds[run] = time.perf_counter() - start
+            program(*case.inputs)
+            seconds[program] = time.perf_counter() - start
         ratios.append(seconds[after] / seconds[before])
     gc.enable()
     return statistics.median(ratios)
