@@ -302,6 +302,17 @@ def test_lowered_again(stock_again: bool) -> None:
     assert_runs_as_eager(module, inputs, again)
 
 
+def test_stock_lowers_a_cond_again() -> None:
+    """Results that branches were given to place are stock's again."""
+    module = Fn(lambda x: torch.cond(x.sum() > 0, torch.neg, torch.sin, (x * 2,)) + x)
+    edges = [to_edge(torch.export.export(module, (arange(4, 6),))) for _ in range(2)]
+    edges[0].to_executorch()
+    with disabled():
+        edges[1].to_executorch()
+        again, stock_again = (edge.to_executorch() for edge in edges)
+    assert again.buffer == stock_again.buffer
+
+
 def test_multimethod() -> None:
     state = Buffered()
     x = arange(1, 6)

@@ -15,6 +15,7 @@ from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch.exir.program import _program as upstream
 from executorch_slice.exir.alias_analysis import PlannedMemory
 from executorch_slice.exir.alias_decision import Decision
+from executorch_slice.exir.alias_effects import OWNS_RESULTS
 from executorch_slice.exir.capture._config import AliasConfig, ExecutorchBackendConfig
 from executorch_slice.exir.memory import COPY_OPS, is_alias
 from executorch_slice.exir.passes.analyze_aliases_pass import (
@@ -90,6 +91,7 @@ def to_executorch(self: Any, *args: Any, **kwargs: Any) -> Any:
         program.graph_module.meta.pop(DECISIONS_KEY, None)
         for module in program.graph_module.modules():
             for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+                node.meta.pop(OWNS_RESULTS, None)
                 if is_alias(node):
                     node.target = COPY_OPS[node.target]
     manager = _upstream_to_executorch(self, *args, **kwargs)
