@@ -9,14 +9,17 @@
 from setuptools import find_packages, setup
 
 PACKAGE = "executorch_slice"
-TREE = ("exir",)  # folders of the ExecuTorch tree that this repository extends
+TREE = (
+    "backends",
+    "exir",
+)  # folders of the ExecuTorch tree that this repository extends
 
 folders = {PACKAGE: f"src/{PACKAGE}"}
 for package in find_packages(f"src/{PACKAGE}"):
     folders[f"{PACKAGE}.{package}"] = f"src/{PACKAGE}/{package.replace('.', '/')}"
 for root in TREE:
     for package in [root, *(f"{root}.{p}" for p in find_packages(root))]:
-        if "tests" not in package.split("."):
+        if not {"test", "tests"} & set(package.split(".")):
             folders[f"{PACKAGE}.{package}"] = package.replace(".", "/")
 
 setup(

@@ -8,7 +8,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from executorch.exir.operator.convert import unwrap_op_overload
@@ -57,6 +57,13 @@ def overload_of(node: Node) -> Optional[torch._ops.OpOverload]:
         return unwrap_op_overload(node.target) if node.op == "call_function" else None
     except TypeError:
         return None
+
+
+def named_arguments(node: Node) -> Dict[str, Any]:
+    """Arguments of `node` by their names in its schema, as far as they are given."""
+    op = overload_of(node)
+    names = [a.name for a in op._schema.arguments] if op is not None else []
+    return {**dict(zip(names, node.args)), **node.kwargs}
 
 
 @lru_cache(maxsize=None)

@@ -11,9 +11,17 @@ from typing import Any, Callable
 import pytest
 import torch
 from alias_testing import arange, assert_runs_as_eager, Fn, lower, operators, reasons
+from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
+from executorch_slice import disabled, ExecutorchBackendConfig
+from executorch_slice.compare import LoadedProgram
+from executorch_slice.exir.verification.plan_verifier import (
+    PlanVerificationError,
+    verify_plan,
+)
 from functorch.experimental.control_flow import map as map_rows
 from torch import Tensor
 from torch._higher_order_ops.scan import scan
+from torch.utils._pytree import tree_leaves
 
 
 def inputs(*tensors: Tensor) -> Any:
@@ -130,3 +138,33 @@ CONDS = {
 @pytest.mark.parametrize("name", CONDS)
 def test_cond(name: str) -> None:
     check(CONDS[name], arange(4, 6))
+
+
+@pytest.mark.parametrize("name", CONDS)
+def test_cond_without_planned_outputs(name: str) -> None:
+    """Callers provide the memory of outputs; branches must not come to write there."""
+    module, runs = Fn(CONDS[name]), inputs(arange(4, 6))
+    config = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(alloc_graph_output=False)
+    )
+    program = LoadedProgram(lower(module, runs[0], config))
+    kept = []
+    for round_ in range(6):
+        predicate, x = runs[round_ % 2]
+        outputs = program(predicate, x + round_)
+        wanted = module(predicate, x + round_)
+        kept.append((outputs, wanted))
+    for got, want in kept:
+        assert all(map(torch.allclose, got, tree_leaves(want)))
+
+
+def test_stock_hands_out_what_branches_write_later() -> None:
+    """Not run: it corrupts the heap. Fails when upstream mends it."""
+    name = "result is output"
+    config = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(alloc_graph_output=False)
+    )
+    with disabled():
+        stock = lower(Fn(CONDS[name]), inputs(arange(4, 6))[0], config)
+    with pytest.raises(PlanVerificationError, match="a branch's own tensor"):
+        verify_plan(stock.exported_program())

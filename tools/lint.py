@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ["docs", "exir", "src", "tests", "tools", "setup.py"]
-TREE = ["exir"]
+SOURCES = ["backends", "docs", "exir", "src", "tests", "tools", "setup.py"]
+TREE = ["backends", "exir"]
 
 
 def package_of_links() -> Path:

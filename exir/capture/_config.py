@@ -32,6 +32,8 @@ class AliasConfig:
     min_alignment: int = 1
 
     def __post_init__(self) -> None:
+        if type(self.enabled) is not bool:
+            raise ValueError(f"enabled is {self.enabled!r}, not True or False")
         if self.memory_growth not in ("never", "allow"):
             raise ValueError(
                 f'memory_growth is {self.memory_growth!r}, not "never" or "allow"'
@@ -47,6 +49,13 @@ class ExecutorchBackendConfig(upstream.ExecutorchBackendConfig):
     """ExecuTorch's config and one field more; a stock config means its default.
 
     `remove_view_copy=False` switches every alias off, whatever `alias` says.
+
+    Raises:
+        TypeError: `alias` is no AliasConfig.
     """
 
     alias: AliasConfig = field(default_factory=AliasConfig)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.alias, AliasConfig):
+            raise TypeError(f"alias is {self.alias!r}, not an AliasConfig")

@@ -12,7 +12,6 @@ from typing import List, Set
 import torch
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.alias_effects import (
-    CONTROL_FLOW,
     control_flow_modules,
     graph_outputs,
     MemoryEffects,
@@ -30,10 +29,9 @@ class OwnBranchResultsPass(PassBase):  # type: ignore[misc]
     A branch hands its results out by pointer. Memory planning places each in the slot
     that the caller reserves for the result of the cond, which is right for a tensor
     that the branch computes and returns once. An operand, a constant or a second
-    mention of a result gets a `clone`; so does the result of a cond that the method
-    returns, where outputs are not memory planned and callers provide their memory.
-    There a cond stays as it was if only the caller reads what it hands out, and no
-    branch runs after it: the clone would need memory that stock does not.
+    mention of a result gets a `clone`. So does the result of a cond that the method
+    returns, where outputs are not memory planned: what the runtime then points at the
+    caller's memory is the branch's tensor, which a later run would still write there.
 
     Args:
         graph_outputs: whether the outputs of the method are memory planned.
@@ -47,8 +45,6 @@ class OwnBranchResultsPass(PassBase):  # type: ignore[misc]
         modified = False
         for module in list(graph_module.modules()):
             for cond in _conds(module) if isinstance(module, GraphModule) else ():
-                if not self.graph_outputs and _is_last(cond, graph_module):
-                    continue
                 for branch in control_flow_modules(module, cond):
                     share_inplace_specs(branch)
                     modified |= _clone_outputs(branch, _not_owned(branch))
@@ -61,18 +57,6 @@ class OwnBranchResultsPass(PassBase):  # type: ignore[misc]
 def _conds(module: GraphModule) -> List[Node]:
     cond = torch.ops.higher_order.cond
     return list(module.graph.find_nodes(op="call_function", target=cond))
-
-
-def _is_last(cond: Node, method: GraphModule) -> bool:
-    """Whether `method` returns all results of `cond`, and runs no branch after it."""
-    nodes = list(method.graph.nodes)
-    if cond not in nodes:
-        return False
-    readers = {reader for result in cond.users for reader in result.users}
-    later = nodes[nodes.index(cond) + 1 :]
-    return {r.op for r in readers} <= {"output"} and not any(
-        node.target in CONTROL_FLOW for node in later
-    )
 
 
 def _not_owned(branch: GraphModule) -> List[int]:

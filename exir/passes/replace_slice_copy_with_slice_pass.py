@@ -7,13 +7,13 @@
 """ReplaceSliceCopyWithSlicePass: slices, selects and split pieces without a copy."""
 
 from itertools import accumulate
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 from executorch.exir import memory
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir import memory as alias_memory
 from executorch_slice.exir.alias_analysis import Copy
-from executorch_slice.exir.alias_layout import family_of, overload_of
+from executorch_slice.exir.alias_layout import family_of, named_arguments, overload_of
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     analysed,
     AnalyzeAliasesPass,
@@ -22,7 +22,7 @@ from executorch_slice.exir.passes.replace_view_copy_with_view_pass import (
     _ViewSpec,
     alias_spec,
 )
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 
@@ -93,7 +93,7 @@ def _rewrite(copy: Copy) -> None:
 
 def _alias_call(copy: Copy) -> Tuple[Any, Tuple[Any, ...]]:
     """The alias op for `copy`, and its arguments."""
-    base, given = copy.base, _arguments(copy.source)
+    base, given = copy.base, named_arguments(copy.source)
     dim = given.get("dim", 0)
     if copy.family == "slice":
         bounds = (given.get("start"), given.get("end"), given.get("step", 1))
@@ -110,10 +110,3 @@ def _alias_call(copy: Copy) -> Tuple[Any, Tuple[Any, ...]]:
     sizes = [piece.shape[dim] for piece in copy.source.meta["val"]]
     ends = list(accumulate(sizes, initial=0))
     return alias_memory.slice, (base, dim, ends[index], ends[index + 1])
-
-
-def _arguments(node: Node) -> Dict[str, Any]:
-    """Arguments of `node` by their names in its schema."""
-    op = overload_of(node)
-    names = [a.name for a in op._schema.arguments] if op is not None else []
-    return {**dict(zip(names, node.args)), **node.kwargs}

@@ -122,6 +122,8 @@ class _Replay:
                 self._call(node)
             elif node.op == "output":
                 self._read_arguments(node)
+                if not self.prefix:
+                    self._check_outputs(node)
                 return self._leaves(node.args)
         return []
 
@@ -300,6 +302,16 @@ class _Replay:
     def _read_arguments(self, node: Node) -> None:
         for argument in node.all_input_nodes:
             self.check(self.values.get(argument), self._name(node))
+
+    def _check_outputs(self, output: Node) -> None:
+        """What a branch hands out by pointer must not be pointed at callers' memory."""
+        for node in output.all_input_nodes:
+            spec, value = node.meta.get("spec"), self.values.get(node)
+            if isinstance(value, Either) and getattr(spec, "mem_offset", 0) is None:
+                raise PlanVerificationError(
+                    f"The method returns {node.name}, a branch's own tensor, in memory "
+                    "of the caller, where that branch would write in a later run."
+                )
 
     def _check_apart(self, value: Value, read: Any, node: Node, argument: Node) -> None:
         """A kernel must not write the bytes that it reads, unless it is told to."""

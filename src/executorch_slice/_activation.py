@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator, Optional
 # What triggers a group of seams: the module that imports all others they touch.
 LOWERING = "executorch.exir.program._program"
 SAVING = "executorch.exir.serde.serialize"
+XNNPACK = "executorch.backends.xnnpack.partition.xnnpack_partitioner"
 
 _on = True
 _disabled_here: ContextVar[int] = ContextVar("executorch_slice_disabled", default=0)
@@ -85,7 +86,7 @@ class _FirstImport(MetaPathFinder):
 
 def _watch() -> None:
     try:
-        for trigger in (LOWERING, SAVING):
+        for trigger in (LOWERING, SAVING, XNNPACK):
             _after_import(trigger, _join_or_warn)
     except Exception as error:
         _warn(f"could not watch for ExecuTorch: {error!r}")

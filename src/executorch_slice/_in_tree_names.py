@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Optional, Sequence
 
 UPSTREAM, TREE = "executorch", "executorch_slice"
-FOLDERS = ("exir",)
+FOLDERS = ("backends", "exir")
 
 
 class _InTreeLoader(Loader):

@@ -27,6 +27,7 @@ from executorch_slice._activation import (
     LOWERING,
     SAVING,
     UnsupportedExecuTorchError,
+    XNNPACK,
 )
 
 SUPPORTED = ((1, 5), (1, 6))  # from, up to but not including
@@ -263,6 +264,38 @@ SEAMS = (
         why="a program with aliases can be loaded",
         until="_KNOWN_FUNCTIONS_MAP holds the alias ops",
         trigger=SAVING,
+    ),
+    Seam(
+        module="executorch.backends.xnnpack.partition.config.generic_node_configs",
+        attribute="SliceCopyConfig.__init__",
+        action="replace",
+        counterpart="backends.xnnpack.partition.config.generic_node_configs:__init__",
+        why="a partitioner can be told to leave strided slices to portable kernels",
+        until="SliceCopyConfig has the option strided_slices",
+        trigger=XNNPACK,
+    ),
+    Seam(
+        module="executorch.backends.xnnpack.partition.config.generic_node_configs",
+        attribute="SliceCopyConfig.check_constraints",
+        action="switch",
+        counterpart=(
+            "backends.xnnpack.partition.config.generic_node_configs:check_constraints"
+        ),
+        why="slices of any step are delegated, and each refusal says why",
+        until="SliceCopyConfig takes slices of any step",
+        parameters=("self", "node", "ep"),
+        trigger=XNNPACK,
+    ),
+    Seam(
+        module="executorch.backends.xnnpack.operators.node_visitor",
+        attribute="get_node_visitors",
+        action="switch",
+        counterpart="backends.xnnpack.operators.node_visitor:get_node_visitors",
+        why="serializes slices of any step, and clamps bounds",
+        until="SliceCopyVisitor serializes slices of any step",
+        parameters=("args",),
+        bindings=("executorch.backends.xnnpack.xnnpack_preprocess",),
+        trigger=XNNPACK,
     ),
 )
 
