@@ -30,7 +30,8 @@ from executorch.exir import (
     to_edge_transform_and_lower,
 )
 from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
-from executorch_slice.compare import LoadedProgram, lower, lower_stock, outputs_agree
+from executorch_slice import disabled
+from executorch_slice.compare import LoadedProgram, outputs_agree
 from executorch_slice.cost import program_cost, ProgramCost
 from lowering_cost import BUILDERS, print_row
 from torch.export import ExportedProgram
@@ -69,8 +70,9 @@ def measure(model: str, case: Case, pipeline: str) -> Result:
     exported = torch.export.export(
         case.module, case.inputs, dynamic_shapes=case.dynamic_shapes
     )
-    edge = PIPELINES[pipeline](exported)
-    stock, aliased = lower_stock(edge), lower(edge)
+    with disabled():
+        stock = PIPELINES[pipeline](exported).to_executorch()
+    aliased = PIPELINES[pipeline](exported).to_executorch()
     return Result(
         model,
         pipeline,

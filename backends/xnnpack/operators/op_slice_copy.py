@@ -12,7 +12,7 @@ turns every `step`-th element into the same place of neighbouring groups.
 
 from dataclasses import replace
 from math import prod
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Hashable, List, Tuple
 
 from executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass import (
     ChannelsLastTaggedReshapePass,
@@ -31,7 +31,7 @@ from executorch.backends.xnnpack.serialization.xnnpack_graph_schema import (
     XNode,
     XValue,
 )
-from executorch.backends.xnnpack.utils.quant_utils import is_quant
+from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_quant
 from executorch.backends.xnnpack.utils.utils import get_input_node, PERM_NCHW_TO_NHWC
 from executorch.backends.xnnpack.utils.xnnpack_constants import XNN_INVALID_VALUE_ID
 from executorch_slice.exir.alias_layout import named_arguments
@@ -39,6 +39,7 @@ from torch.fx import Node
 
 # Up to this step, a transpose of single elements beats a slice of single elements.
 _MOST_TRANSPOSED = 8
+MOST_DIMS = 6  # XNN_MAX_TENSOR_DIMS
 
 
 def slice_bounds(node: Node) -> Tuple[int, range]:
@@ -60,8 +61,10 @@ class SliceCopyVisitor(NodeVisitor):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # What a delegate has been given: the result by value, dim and indices.
-        self._results: Dict[Tuple[int, int, range], int] = {}
+        # Slices that only slices of another dim read: those take both at once.
+        self._deferred: Dict[Node, Dict[int, range]] = {}
+        # What a delegate has been given: the result by value, dims and indices.
+        self._results: Dict[Hashable, int] = {}
 
     def define_node(
         self,
@@ -71,24 +74,52 @@ class SliceCopyVisitor(NodeVisitor):
         debug_handle: int,
     ) -> None:
         source = get_input_node(node, 0)
-        dim, taken = slice_bounds(node)
-        if node.meta.get(ChannelsLastTaggedReshapePass.XNN_NHWC_NODE, False):
-            dim = PERM_NCHW_TO_NHWC.index(dim)
-        known = self._results.get((vals_to_ids.get(source, -1), dim, taken))
+        if self._can_wait(node):
+            self.define_tensor(source, xnn_graph, vals_to_ids)
+            vals_to_ids[node] = vals_to_ids[source]
+            self._deferred[node] = dict([_taken(node)])
+            return
+        taken = dict([*self._deferred.get(source, {}).items(), _taken(node)])
+        key = (vals_to_ids.get(source), frozenset(taken.items()))
         stays_inside = not any(u.op == "output" or is_quant(u) for u in node.users)
-        if known is not None and stays_inside:
-            vals_to_ids[node] = known
+        if key in self._results and stays_inside:
+            vals_to_ids[node] = self._results[key]
             return
         self.define_nodes_tensor_inputs_outputs(node, xnn_graph, vals_to_ids)
         value, result = vals_to_ids[source], vals_to_ids[node]
-        self._results[value, dim, taken] = result
-        composer = _Composer(xnn_graph, debug_handle)
-        if taken.step == 1 or len(taken) == 1:
-            offsets = [0] * len(composer.shape(value))
-            offsets[dim] = taken.start
-            composer.slice(value, offsets, result)
-        else:
-            composer.strided_slice(value, dim, taken, result)
+        self._results[value, frozenset(taken.items())] = result
+        _Composer(xnn_graph, debug_handle).strided_slice(value, taken, result)
+
+    def _can_wait(self, node: Node) -> bool:
+        """Whether each reader of `node` can take both slices of its source at once."""
+        source = get_input_node(node, 0)
+        dim, taken = _taken(node)
+        shape = list(source.meta["val"].shape)
+        if _is_channels_last(node):
+            shape = [shape[i] for i in PERM_NCHW_TO_NHWC]
+        if is_dequant(source) or source in self._deferred or len(shape) == MOST_DIMS:
+            return False
+        if taken.step == 1 or len(taken) == 1 or shape[dim] % taken.step:
+            return False
+        for reader in node.users:
+            if reader.op != "call_function" or reader.target != node.target:
+                return False
+            other, also = _taken(reader)
+            is_strided = also.step > 1 and len(also) > 1
+            inner = prod(shape[max(dim, other) + 1 :])
+            if not is_strided or other == dim or shape[other] % also.step or inner == 1:
+                return False
+        return True
+
+
+def _is_channels_last(node: Node) -> bool:
+    return bool(node.meta.get(ChannelsLastTaggedReshapePass.XNN_NHWC_NODE, False))
+
+
+def _taken(node: Node) -> Tuple[int, range]:
+    """The dim of the serialized value that `node` slices, and what it takes."""
+    dim, taken = slice_bounds(node)
+    return PERM_NCHW_TO_NHWC.index(dim) if _is_channels_last(node) else dim, taken
 
 
 class _Composer:
@@ -101,27 +132,58 @@ class _Composer:
     def shape(self, value: int) -> List[int]:
         return list(get_tensor_value(self.xnn_graph.xvalues[value]).dims)
 
-    def strided_slice(self, value: int, dim: int, taken: range, result: int) -> None:
-        """Takes the indices `taken`, at least two of a step above 1, of `dim`."""
-        step = taken.step
-        window, first = self._window(value, dim, taken)
-        group, phase = divmod(first, step)
-        shape = self.shape(window)
-        outer, groups = shape[:dim], shape[dim] // step
-        inner = shape[dim + 1 :]
-        if prod(inner) > 1:
-            folded = [*outer, groups, step * inner[0], *inner[1:]]
-            offsets = [0] * len(shape)
-            offsets[dim : dim + 2] = group, phase * inner[0]
-            self.slice(self._reshape(window, folded), offsets, result)
-            return
+    def strided_slice(self, value: int, taken: Dict[int, range], result: int) -> None:
+        """Takes the indices `taken` of each dim; more than one dim of whole groups."""
+        if len(taken) == 1:
+            ((dim, indices),) = taken.items()
+            if indices.step == 1 or len(indices) == 1:
+                offsets = [0] * len(self.shape(value))
+                offsets[dim] = indices.start
+                return self._slice(value, offsets, result)
+            value, first = self._window(value, dim, indices)
+            stop = first + len(indices) * indices.step
+            taken = {dim: range(first, stop, indices.step)}
+        inner = self.shape(value)[max(taken) + 1 :]
+        if prod(inner) == 1:
+            return self._slice_elements(value, *taken.popitem(), result)
+        self._slice_rows(value, taken, result)
+
+    def _slice_rows(self, value: int, taken: Dict[int, range], result: int) -> None:
+        """Makes each dim one of groups, and the place in a group part of the next."""
+        folded: List[int] = []
+        offsets: List[int] = []
+        sizes: List[int] = []
+        step, phase = 1, 0  # of the dim before
+        for dim, size in enumerate(self.shape(value)):
+            if dim in taken:
+                places = [(step, phase, 1)] if step > 1 else []
+                step = taken[dim].step
+                group, phase = divmod(taken[dim].start, step)
+                places.append((size // step, group, len(taken[dim])))
+            else:
+                places = [(step * size, phase * size, size)]
+                step, phase = 1, 0
+            for place in places:
+                for found, number in zip((folded, offsets, sizes), place):
+                    found.append(number)
+        rows = self._reshape(value, folded)
+        if sizes == self.shape(result):
+            return self._slice(rows, offsets, result)
+        picked = self._part(rows, offsets, sizes)
+        self._add(self._reshape_node(picked, self.shape(result), result))
+
+    def _slice_elements(self, value: int, dim: int, taken: range, result: int) -> None:
+        """Takes single elements, of the last dim that has more than one."""
+        shape, step = self.shape(value), taken.step
+        group, phase = divmod(taken.start, step)
+        outer, groups = prod(shape[:dim]), shape[dim] // step
         if step <= _MOST_TRANSPOSED and groups == len(taken):
-            rows = self._reshape(window, [prod(outer) * groups, step])
+            rows = self._reshape(value, [outer * groups, step])
             columns = self._transpose(rows)
-            picked = self._part(columns, [phase, 0], [1, prod(outer) * groups])
+            picked = self._part(columns, [phase, 0], [1, outer * groups])
         else:
-            rows = self._reshape(window, [prod(outer), groups, step])
-            picked = self._part(rows, [0, group, phase], [prod(outer), len(taken), 1])
+            rows = self._reshape(value, [outer, groups, step])
+            picked = self._part(rows, [0, group, phase], [outer, len(taken), 1])
         self._add(self._reshape_node(picked, self.shape(result), result))
 
     def _window(self, value: int, dim: int, taken: range) -> Tuple[int, int]:
@@ -143,7 +205,7 @@ class _Composer:
         window = value if size == shape else self._part(value, offsets, size)
         return self._padded(window, dim, length - size[dim]), phase
 
-    def slice(self, value: int, offsets: List[int], result: int) -> None:
+    def _slice(self, value: int, offsets: List[int], result: int) -> None:
         self._add(self._slice_node(value, offsets, self.shape(result), result))
 
     def _part(self, value: int, offsets: List[int], size: List[int]) -> int:

@@ -17,11 +17,10 @@ from executorch.backends.xnnpack.utils.quant_utils import (
     is_quant,
 )
 from executorch.backends.xnnpack.utils.utils import get_input_node
+from executorch_slice.backends.xnnpack.operators.op_slice_copy import MOST_DIMS
 from executorch_slice.exir.alias_layout import has_static_arguments, named_arguments
 from torch.export import ExportedProgram
 from torch.fx import Node
-
-_MOST_DIMS = 6  # XNN_MAX_TENSOR_DIMS
 
 _upstream_init = upstream.SliceCopyConfig.__init__
 
@@ -59,8 +58,8 @@ def _why_not(config: Any, node: Node, ep: ExportedProgram) -> Optional[str]:
             return f"its {name} has the dynamic shape {shape}"
         if 0 in shape:
             return f"its {name} has a zero-size dim: {shape}"
-    if len(before.shape) > _MOST_DIMS:
-        return f"it has {len(before.shape)} dims, XNNPACK at most {_MOST_DIMS}"
+    if len(before.shape) > MOST_DIMS:
+        return f"it has {len(before.shape)} dims, XNNPACK at most {MOST_DIMS}"
     if not config._check_node_has_valid_dtype(node):
         return f"XNNPACK has no slice of dtype {after.dtype}"
     is_strided = named_arguments(node).get("step", 1) != 1
