@@ -193,6 +193,7 @@ SEAMS = (
         why="planning asks each shared object once, not each tensor in it",
         until="SharedObject knows when its bytes are in use",
         parameters=("sobj", "spec"),
+        bindings=("executorch.exir.banked_memory_planning",),
     ),
     Seam(
         module="executorch.exir.memory_planning",
@@ -202,6 +203,7 @@ SEAMS = (
         why="planning asks each shared object once, not each tensor in it",
         until="SharedObject knows when its bytes are in use",
         parameters=("sobj", "spec"),
+        bindings=("executorch.exir.banked_memory_planning",),
     ),
     Seam(
         module="executorch.exir.memory_planning",
