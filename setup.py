@@ -9,10 +9,8 @@
 from setuptools import find_packages, setup
 
 PACKAGE = "executorch_slice"
-TREE = (
-    "backends",
-    "exir",
-)  # folders of the ExecuTorch tree that this repository extends
+# Folders of the ExecuTorch tree that this repository extends.
+TREE = ("backends", "exir")
 
 folders = {PACKAGE: f"src/{PACKAGE}"}
 for package in find_packages(f"src/{PACKAGE}"):

@@ -14,7 +14,7 @@ from executorch.exir import memory
 from executorch.exir.control_flow import while_loop as exir_while_loop
 from executorch.exir.delegate import executorch_call_delegate
 from executorch.exir.tensor import TensorSpec
-from executorch_slice.exir.alias_layout import overload_of
+from executorch_slice.exir.alias_layout import named_arguments, overload_of
 from executorch_slice.exir.memory import ALIAS_OPS
 from torch.fx import GraphModule, Node
 
@@ -109,12 +109,10 @@ def annotated_argument(node: Node) -> Optional[Node]:
 
 def _arguments(node: Node) -> Iterator[Tuple[torch.Argument, Any]]:
     """Pairs each argument of the schema with its value, as far as it is given."""
-    op = overload_of(node)
-    for i, argument in enumerate(op._schema.arguments if op is not None else ()):
-        if i < len(node.args) and not argument.kwarg_only:
-            yield argument, node.args[i]
-        elif argument.name in node.kwargs:
-            yield argument, node.kwargs[argument.name]
+    op, given = overload_of(node), named_arguments(node)
+    for argument in op._schema.arguments if op is not None else ():
+        if argument.name in given:
+            yield argument, given[argument.name]
 
 
 def _shared_argument(node: Node, index: int) -> Optional[Node]:

@@ -71,8 +71,7 @@ class ArenaModel:
         self._annotated = [
             (node, base)
             for node in self.nodes
-            for base in [annotated_argument(node)]
-            if base is not None
+            if (base := annotated_argument(node)) is not None
         ]
 
     @staticmethod
@@ -96,7 +95,7 @@ class ArenaModel:
         found: Dict[int, Lifetime] = {}
         specs: Dict[Node, Tuple[TensorSpec, ...]] = {}
         last = len(self.nodes) - 1
-        for index, (node, *inputs) in enumerate(self._referred):
+        for index, (node, referred) in enumerate(zip(self.nodes, self._referred)):
             base = self.analysis.alias_base(node)
             if base is not None:
                 specs[node] = specs[base]
@@ -105,9 +104,9 @@ class ArenaModel:
                 continue
             else:
                 specs[node] = self._specs[node]
-            for referred in (node, *inputs):
-                at = index - (node.op == "output" and is_inplace_result(referred))
-                for spec in specs[referred]:
+            for other in referred:
+                at = index - (node.op == "output" and is_inplace_result(other))
+                for spec in specs[other]:
                     found.setdefault(id(spec), [at, at])[1] = at
             if node.op == "placeholder":
                 for spec in specs[node]:

@@ -21,6 +21,10 @@ from executorch_slice import (
 )
 from executorch_slice.compare import LoadedProgram
 from executorch_slice.cost import program_cost
+from executorch_slice.exir.verification.plan_verifier import (
+    PlanVerificationError,
+    verify_plan,
+)
 from torch import Tensor
 from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
@@ -83,6 +87,15 @@ class Fn(torch.nn.Module):
 
     def forward(self, *args: Tensor) -> Any:
         return self.fn(*args)
+
+
+def has_right_plan(manager: ExecutorchProgramManager) -> bool:
+    """Whether the verifier accepts the plan of method `forward`."""
+    try:
+        verify_plan(manager.exported_program())
+        return True
+    except PlanVerificationError:
+        return False
 
 
 def arange(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

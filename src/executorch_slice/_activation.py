@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterator, Optional
 LOWERING = "executorch.exir.program._program"
 SAVING = "executorch.exir.serde.serialize"
 XNNPACK = "executorch.backends.xnnpack.partition.xnnpack_partitioner"
+TRIGGERS = (LOWERING, SAVING, XNNPACK)
 
 _on = True
 _disabled_here: ContextVar[int] = ContextVar("executorch_slice_disabled", default=0)
@@ -86,7 +87,7 @@ class _FirstImport(MetaPathFinder):
 
 def _watch() -> None:
     try:
-        for trigger in (LOWERING, SAVING, XNNPACK):
+        for trigger in TRIGGERS:
             _after_import(trigger, _join_or_warn)
     except Exception as error:
         _warn(f"could not watch for ExecuTorch: {error!r}")

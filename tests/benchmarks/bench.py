@@ -33,7 +33,7 @@ from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpoo
 from executorch_slice import disabled
 from executorch_slice.compare import LoadedProgram, outputs_agree
 from executorch_slice.cost import program_cost, ProgramCost
-from lowering_cost import BUILDERS, print_row
+from lowering_cost import BUILDERS, print_heading, print_row
 from torch.export import ExportedProgram
 from zoo import Case
 
@@ -82,6 +82,11 @@ def measure(model: str, case: Case, pipeline: str) -> Result:
         latency_ratio(stock, aliased, case),
         latency_ratio(stock, stock, case),
     )
+
+
+def use_one_thread() -> None:
+    torch.set_num_threads(1)
+    _unsafe_reset_threadpool(1)
 
 
 def latency_ratio(
@@ -146,12 +151,10 @@ def main() -> int:
     args = parser.parse_args()
 
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    _unsafe_reset_threadpool(1)
+    use_one_thread()
     results: list[Result] = []
     for pipeline in args.pipelines:
-        print_row(f"{pipeline} pipeline", *COUNTS.values(), "latency", "noise")
-        print_row("---", *("---:" for _ in range(len(COUNTS) + 2)))
+        print_heading(f"{pipeline} pipeline", *COUNTS.values(), "latency", "noise")
         done = []
         for name in args.models:
             done.append(measure(name, BUILDERS[name](), pipeline))

@@ -159,6 +159,11 @@ def print_row(*cells: str) -> None:
     print("|", " | ".join(cells), "|", flush=True)
 
 
+def print_heading(first: str, *others: str) -> None:
+    print_row(first, *others)
+    print_row("---", *("---:" for _ in others))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
@@ -171,8 +176,7 @@ def main() -> int:
 
     warnings.simplefilter("ignore")
     headings = ("nodes", "aliases", "stock", "aliased/stock", "verifier", "us/node")
-    print_row("program", *headings)
-    print_row("---", *("---:" for _ in headings))
+    print_heading("program", *headings)
     cases: dict[str, Callable[[], EdgeProgramManager]] = {
         f"chain, {share} % aliases, {nodes}": partial(chain, nodes, share)
         for share in args.shares

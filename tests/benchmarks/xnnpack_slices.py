@@ -14,14 +14,13 @@ taken in turns; a second ratio, of portable over portable, shows the noise.
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
-from bench import latency_ratio
+from bench import latency_ratio, use_one_thread
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lower
-from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
-from lowering_cost import print_row
+from executorch_slice.cost import program_cost
+from lowering_cost import print_heading, print_row
 from torch import nn, Tensor
 from zoo import Case
 
@@ -111,36 +110,27 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 
-@dataclass(frozen=True)
-class Lowered:
-    manager: ExecutorchProgramManager
-    instructions: int
-
-
-def lower(case: Case, strided_slices: bool) -> Lowered:
+def lower(case: Case, strided_slices: bool) -> ExecutorchProgramManager:
     partitioner = XnnpackPartitioner(strided_slices=strided_slices)
     exported = torch.export.export(case.module.eval(), case.inputs)
     edge = to_edge_transform_and_lower(exported, partitioner=[partitioner])
-    manager = edge.to_executorch()
-    (plan,) = manager.executorch_program.execution_plan
-    return Lowered(manager, len(plan.chains[0].instructions))
+    return edge.to_executorch()
 
 
 def main() -> int:
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    _unsafe_reset_threadpool(1)
-    print_row("program", "instructions", "latency", "noise")
-    print_row("---", "---:", "---:", "---:")
+    use_one_thread()
+    print_heading("program", "instructions", "latency", "noise")
     for name, build in CASES.items():
         torch.manual_seed(0)
         case = build()
         portable, delegated = lower(case, False), lower(case, True)
+        counts = (str(program_cost(m).instructions) for m in (portable, delegated))
         print_row(
             name,
-            f"{portable.instructions} -> {delegated.instructions}",
-            f"{latency_ratio(portable.manager, delegated.manager, case):.2f}",
-            f"{latency_ratio(portable.manager, portable.manager, case):.2f}",
+            " -> ".join(counts),
+            f"{latency_ratio(portable, delegated, case):.2f}",
+            f"{latency_ratio(portable, portable, case):.2f}",
         )
     return 0
 

@@ -18,15 +18,12 @@ from typing import Any, Iterator, List
 
 import pytest
 import torch
-from executorch.exir import ExecutorchProgramManager, to_edge
+from alias_testing import has_right_plan
+from executorch.exir import to_edge
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch_slice import AliasConfig, decisions, disabled, ExecutorchBackendConfig
 from executorch_slice.compare import LoadedProgram
 from executorch_slice.cost import program_cost
-from executorch_slice.exir.verification.plan_verifier import (
-    PlanVerificationError,
-    verify_plan,
-)
 from fuzz_programs import example_inputs, Program, Recipe, recipes
 from hypothesis import given, HealthCheck, settings
 from torch import Tensor
@@ -70,14 +67,6 @@ def agree(got: List[List[Tensor]], want: List[List[Tensor]]) -> bool:
     return all(
         g.dtype == w.dtype and torch.allclose(g, w, equal_nan=True) for g, w in pairs
     )
-
-
-def has_right_plan(manager: ExecutorchProgramManager) -> bool:
-    try:
-        verify_plan(manager.exported_program())
-        return True
-    except PlanVerificationError:
-        return False
 
 
 def error_of(action: Any) -> Any:

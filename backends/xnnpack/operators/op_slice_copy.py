@@ -12,7 +12,7 @@ turns every `step`-th element into the same place of neighbouring groups.
 
 from dataclasses import replace
 from math import prod
-from typing import Any, Dict, Hashable, List, Tuple
+from typing import Any, Dict, Hashable, List, Optional, Tuple
 
 from executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass import (
     ChannelsLastTaggedReshapePass,
@@ -80,36 +80,45 @@ class SliceCopyVisitor(NodeVisitor):
             self._deferred[node] = dict([_taken(node)])
             return
         taken = dict([*self._deferred.get(source, {}).items(), _taken(node)])
-        key = (vals_to_ids.get(source), frozenset(taken.items()))
+        slices = frozenset(taken.items())
+        known = self._results.get((vals_to_ids.get(source), slices))
         stays_inside = not any(u.op == "output" or is_quant(u) for u in node.users)
-        if key in self._results and stays_inside:
-            vals_to_ids[node] = self._results[key]
+        if known is not None and stays_inside:
+            vals_to_ids[node] = known
             return
         self.define_nodes_tensor_inputs_outputs(node, xnn_graph, vals_to_ids)
         value, result = vals_to_ids[source], vals_to_ids[node]
-        self._results[value, frozenset(taken.items())] = result
-        _Composer(xnn_graph, debug_handle).strided_slice(value, taken, result)
+        self._results[value, slices] = result
+        _Composer(xnn_graph, debug_handle).slice(value, taken, result)
 
     def _can_wait(self, node: Node) -> bool:
         """Whether each reader of `node` can take both slices of its source at once."""
         source = get_input_node(node, 0)
-        dim, taken = _taken(node)
         shape = list(source.meta["val"].shape)
-        if _is_channels_last(node):
-            shape = [shape[i] for i in PERM_NCHW_TO_NHWC]
         if is_dequant(source) or source in self._deferred or len(shape) == MOST_DIMS:
             return False
-        if taken.step == 1 or len(taken) == 1 or shape[dim] % taken.step:
+        if _is_channels_last(node):
+            shape = [shape[i] for i in PERM_NCHW_TO_NHWC]
+        dim, taken = _taken(node)
+        if not _is_of_groups(shape[dim], taken):
             return False
         for reader in node.users:
             if reader.op != "call_function" or reader.target != node.target:
                 return False
             other, also = _taken(reader)
-            is_strided = also.step > 1 and len(also) > 1
             inner = prod(shape[max(dim, other) + 1 :])
-            if not is_strided or other == dim or shape[other] % also.step or inner == 1:
+            if other == dim or inner == 1 or not _is_of_groups(shape[other], also):
                 return False
         return True
+
+
+def _is_strided(taken: range) -> bool:
+    return taken.step > 1 and len(taken) > 1
+
+
+def _is_of_groups(size: int, taken: range) -> bool:
+    """Whether a dim of `size` is whole groups of which `taken` has one place each."""
+    return _is_strided(taken) and size % taken.step == 0
 
 
 def _is_channels_last(node: Node) -> bool:
@@ -132,45 +141,45 @@ class _Composer:
     def shape(self, value: int) -> List[int]:
         return list(get_tensor_value(self.xnn_graph.xvalues[value]).dims)
 
-    def strided_slice(self, value: int, taken: Dict[int, range], result: int) -> None:
+    def slice(self, value: int, taken: Dict[int, range], result: int) -> None:
         """Takes the indices `taken` of each dim; more than one dim of whole groups."""
         if len(taken) == 1:
             ((dim, indices),) = taken.items()
-            if indices.step == 1 or len(indices) == 1:
+            if not _is_strided(indices):
                 offsets = [0] * len(self.shape(value))
                 offsets[dim] = indices.start
-                return self._slice(value, offsets, result)
+                self._slice(value, offsets, self.shape(result), result)
+                return
             value, first = self._window(value, dim, indices)
             stop = first + len(indices) * indices.step
             taken = {dim: range(first, stop, indices.step)}
         inner = self.shape(value)[max(taken) + 1 :]
         if prod(inner) == 1:
-            return self._slice_elements(value, *taken.popitem(), result)
-        self._slice_rows(value, taken, result)
+            self._slice_elements(value, *taken.popitem(), result)
+        else:
+            self._slice_rows(value, taken, result)
 
     def _slice_rows(self, value: int, taken: Dict[int, range], result: int) -> None:
         """Makes each dim one of groups, and the place in a group part of the next."""
-        folded: List[int] = []
-        offsets: List[int] = []
-        sizes: List[int] = []
+        places: List[Tuple[int, int, int]] = []  # size, offset and elements taken
         step, phase = 1, 0  # of the dim before
         for dim, size in enumerate(self.shape(value)):
             if dim in taken:
-                places = [(step, phase, 1)] if step > 1 else []
+                if step > 1:
+                    places.append((step, phase, 1))
                 step = taken[dim].step
                 group, phase = divmod(taken[dim].start, step)
                 places.append((size // step, group, len(taken[dim])))
             else:
-                places = [(step * size, phase * size, size)]
+                places.append((step * size, phase * size, size))
                 step, phase = 1, 0
-            for place in places:
-                for found, number in zip((folded, offsets, sizes), place):
-                    found.append(number)
+        folded, offsets, sizes = map(list, zip(*places))
         rows = self._reshape(value, folded)
         if sizes == self.shape(result):
-            return self._slice(rows, offsets, result)
-        picked = self._part(rows, offsets, sizes)
-        self._add(self._reshape_node(picked, self.shape(result), result))
+            self._slice(rows, offsets, sizes, result)
+        else:
+            picked = self._slice(rows, offsets, sizes)
+            self._reshape(picked, self.shape(result), result)
 
     def _slice_elements(self, value: int, dim: int, taken: range, result: int) -> None:
         """Takes single elements, of the last dim that has more than one."""
@@ -180,11 +189,11 @@ class _Composer:
         if step <= _MOST_TRANSPOSED and groups == len(taken):
             rows = self._reshape(value, [outer * groups, step])
             columns = self._transpose(rows)
-            picked = self._part(columns, [phase, 0], [1, outer * groups])
+            picked = self._slice(columns, [phase, 0], [1, outer * groups])
         else:
             rows = self._reshape(value, [outer, groups, step])
-            picked = self._part(rows, [0, group, phase], [outer, len(taken), 1])
-        self._add(self._reshape_node(picked, self.shape(result), result))
+            picked = self._slice(rows, [0, group, phase], [outer, len(taken), 1])
+        self._reshape(picked, self.shape(result), result)
 
     def _window(self, value: int, dim: int, taken: range) -> Tuple[int, int]:
         """Whole groups of `dim` that hold all of `taken`, and the first of those.
@@ -202,54 +211,28 @@ class _Composer:
         offsets, size = [0] * len(shape), list(shape)
         offsets[dim] = taken.start - phase
         size[dim] = min(length, shape[dim] - offsets[dim])
-        window = value if size == shape else self._part(value, offsets, size)
+        window = value if size == shape else self._slice(value, offsets, size)
         return self._padded(window, dim, length - size[dim]), phase
 
-    def _slice(self, value: int, offsets: List[int], result: int) -> None:
-        self._add(self._slice_node(value, offsets, self.shape(result), result))
-
-    def _part(self, value: int, offsets: List[int], size: List[int]) -> int:
-        return self._define(self._slice_node(value, offsets, size), size)
-
-    def _slice_node(
+    def _slice(
         self,
         value: int,
         offsets: List[int],
-        size: List[int],
-        result: int = XNN_INVALID_VALUE_ID,
-    ) -> XNNStaticSlice:
-        return XNNStaticSlice(
-            num_dims=len(size),
-            offsets=offsets,
-            sizes=size,
-            input_id=value,
-            output_id=result,
-            flags=0,
-        )
+        sizes: List[int],
+        result: Optional[int] = None,
+    ) -> int:
+        fields = {"num_dims": len(sizes), "offsets": offsets, "sizes": sizes}
+        return self._emit(XNNStaticSlice, fields, value, sizes, result)
 
-    def _reshape(self, value: int, shape: List[int]) -> int:
-        return self._define(self._reshape_node(value, shape), shape)
-
-    def _reshape_node(
-        self, value: int, shape: List[int], result: int = XNN_INVALID_VALUE_ID
-    ) -> XNNStaticReshape:
-        return XNNStaticReshape(
-            num_dims=len(shape),
-            new_shape=shape,
-            input_id=value,
-            output_id=result,
-            flags=0,
-        )
+    def _reshape(
+        self, value: int, shape: List[int], result: Optional[int] = None
+    ) -> int:
+        fields = {"num_dims": len(shape), "new_shape": shape}
+        return self._emit(XNNStaticReshape, fields, value, shape, result)
 
     def _transpose(self, value: int) -> int:
-        node = XNNStaticTranspose(
-            num_dims=2,
-            perm=[1, 0],
-            input_id=value,
-            output_id=XNN_INVALID_VALUE_ID,
-            flags=0,
-        )
-        return self._define(node, self.shape(value)[::-1])
+        fields = {"num_dims": 2, "perm": [1, 0]}
+        return self._emit(XNNStaticTranspose, fields, value, self.shape(value)[::-1])
 
     def _padded(self, value: int, dim: int, count: int) -> int:
         if count == 0:
@@ -258,41 +241,53 @@ class _Composer:
         after = [0] * len(shape)
         after[dim] = count
         shape[dim] += count
-        node = XNNStaticConstantPad(
-            pre_paddings=[0] * len(shape),
-            post_paddings=after,
-            padding_value=0.0,
-            input_id=value,
-            output_id=XNN_INVALID_VALUE_ID,
-            flags=0,
-        )
-        return self._define(node, shape)
+        fields = {
+            "pre_paddings": [0] * len(shape),
+            "post_paddings": after,
+            "padding_value": 0.0,
+        }
+        return self._emit(XNNStaticConstantPad, fields, value, shape)
 
-    def _define(self, node: Any, shape: List[int]) -> int:
-        """The value that `node` computes, of the dtype of its input."""
-        for known in self.xnn_graph.xnodes:
-            union = known.xnode_union
-            if type(union) is type(node):
-                if replace(node, output_id=union.output_id) == union:
-                    return int(union.output_id)
-        node.output_id = len(self.xnn_graph.xvalues)
-        like = self.xnn_graph.xvalues[node.input_id].xvalue_union
+    def _emit(
+        self,
+        kind: Any,
+        fields: Dict[str, Any],
+        value: int,
+        shape: List[int],
+        result: Optional[int] = None,
+    ) -> int:
+        """Adds a node that computes `result` of `value`; without one, a value inside.
+
+        Returns:
+            The id of the result; of one that is there already, if it is the same.
+        """
+        node = kind(input_id=value, output_id=result, flags=0, **fields)
+        if result is None:
+            for known in (x.xnode_union for x in self.xnn_graph.xnodes):
+                if isinstance(known, kind):
+                    node.output_id = known.output_id
+                    if node == known:
+                        return int(node.output_id)
+            node.output_id = self._new_value(value, shape)
+        self.xnn_graph.xnodes.append(
+            XNode(xnode_union=node, debug_handle=self.debug_handle)
+        )
+        return int(node.output_id)
+
+    def _new_value(self, like: int, shape: List[int]) -> int:
+        """A value inside the delegate, of the dtype and quantization of `like`."""
+        known = self.xnn_graph.xvalues[like].xvalue_union
+        value = len(self.xnn_graph.xvalues)
         tensor = XNNTensorValue(
-            datatype=get_tensor_value(self.xnn_graph.xvalues[node.input_id]).datatype,
+            datatype=get_tensor_value(self.xnn_graph.xvalues[like]).datatype,
             num_dims=len(shape),
             dims=shape,
             constant_buffer_idx=0,
             external_id=XNN_INVALID_VALUE_ID,
             flags=0,
-            id_out=node.output_id,
+            id_out=value,
         )
-        is_plain = isinstance(like, XNNTensorValue)
-        union = tensor if is_plain else replace(like, tensor_value=tensor)
+        is_plain = isinstance(known, XNNTensorValue)
+        union = tensor if is_plain else replace(known, tensor_value=tensor)
         self.xnn_graph.xvalues.append(XValue(xvalue_union=union))
-        self._add(node)
-        return int(node.output_id)
-
-    def _add(self, node: Any) -> None:
-        self.xnn_graph.xnodes.append(
-            XNode(xnode_union=node, debug_handle=self.debug_handle)
-        )
+        return value
