@@ -82,6 +82,21 @@ SEAMS = (
         until="exir/memory.py has select",
     ),
     Seam(
+        module="executorch.exir.tensor",
+        attribute="dim_order_from_stride",
+        action="switch",
+        counterpart="exir.tensor:dim_order_from_stride",
+        why="making a spec costs a sort, and no class",
+        until="dim_order_from_stride makes no class at each call",
+        parameters=("stride",),
+        bindings=(
+            "executorch.backends.native.serialization.graph_serialize",
+            "executorch.exir.emit._emitter",
+            "executorch.exir.passes.replace_view_copy_with_view_pass",
+            "executorch.exir.tensor_layout",
+        ),
+    ),
+    Seam(
         module="executorch.exir.passes.replace_view_copy_with_view_pass",
         attribute="_ViewSpec",
         action="replace",
