@@ -30,6 +30,7 @@ from executorch_slice.exir.alias_effects import (
 from executorch_slice.exir.alias_layout import (
     family_of,
     has_static_arguments,
+    is_contiguous,
     is_dense_tensor,
     Layout,
     overload_of,
@@ -51,6 +52,16 @@ _PLANNED_CALLS = CONTROL_FLOW | {executorch_call_delegate}
 # without an address is an `et_view`, which points it there at run time.
 _VIEW_IS_ALIAS = frozenset(
     {Reason.CONSTANT, Reason.CUSTOM_PLANNER, Reason.DEVICE, Reason.UNKNOWN_BASE}
+)
+_PLACED_AT_RUN_TIME = frozenset(
+    {
+        Reason.CONTROL_FLOW_OPERAND,
+        Reason.CONTROL_FLOW_RESULT,
+        Reason.DELEGATE_OUTPUT,
+        Reason.UNPLANNED_BUFFER,
+        Reason.UNPLANNED_INPUT,
+        Reason.UNPLANNED_OUTPUT,
+    }
 )
 
 
@@ -91,7 +102,10 @@ class Copy:
         family: the op's name without "_copy".
         layout: where the result lies in `base`; None where its size or place is not
             known, or it does not lie together.
-        verdict, reason, growth: as in Decision.
+        is_whole: whether it is all of `base`, and both are contiguous.
+        joined: whether it lies in `base`; `kernel` says that an instruction puts it
+            there when the program runs.
+        reason, growth: as in Decision.
         root, byte_offset: the node whose memory planning will place, and where the
             result starts in it; or what is copied from, where it stays a copy.
     """
@@ -101,7 +115,9 @@ class Copy:
     base: Node
     family: str
     layout: Optional[Layout] = None
-    verdict: Verdict = "alias"
+    is_whole: bool = False
+    joined: bool = True
+    kernel: bool = False
     reason: Reason = Reason.SAFE
     root: Node = field(init=False)
     byte_offset: int = 0
@@ -115,11 +131,13 @@ class Copy:
         return self.family in VIEW_FAMILY
 
     @property
-    def joins_base(self) -> bool:
-        return self.verdict != "copy"
+    def verdict(self) -> Verdict:
+        if not self.joined:
+            return "copy"
+        return "kernel" if self.kernel else "alias"
 
     def refuse(self, reason: Reason, growth: int = 0) -> None:
-        self.verdict, self.reason, self.growth = "copy", reason, growth
+        self.joined, self.reason, self.growth = False, reason, growth
 
 
 class AliasAnalysis:
@@ -172,7 +190,7 @@ class AliasAnalysis:
     def alias_base(self, node: Node) -> Optional[Node]:
         """What `node` is an alias of under the present verdicts, if it is one."""
         copy = self.copies.get(node)
-        if copy is not None and copy.joins_base:
+        if copy is not None and copy.joined:
             return copy.base
         if is_alias(node):
             base: Any = node.args[0]
@@ -182,7 +200,7 @@ class AliasAnalysis:
     def disappears(self, node: Node) -> bool:
         """Whether `node` is a split of which every piece is an alias."""
         pieces = self.pieces.get(node, [])
-        return bool(pieces) and all(piece.joins_base for piece in pieces)
+        return bool(pieces) and all(piece.joined for piece in pieces)
 
     def _decide(self) -> None:
         for copy in self.copies.values():
@@ -195,7 +213,7 @@ class AliasAnalysis:
 
     def _locate(self, copy: Copy) -> None:
         base = self.copies.get(copy.base)
-        if base is not None and base.joins_base:
+        if base is not None and base.joined:
             copy.root, copy.byte_offset = base.root, base.byte_offset
         else:
             copy.root, copy.byte_offset = alias_root(copy.base), 0
@@ -210,7 +228,7 @@ class AliasAnalysis:
     def _add_copies(self, node: Node) -> None:
         family = family_of(overload_of(node))
         base = node.args[0] if node.args else None
-        if family is None or not isinstance(base, Node):
+        if family is None or not isinstance(base, Node) or _converts(node, base):
             return
         if family not in PIECE_FAMILY:
             self.copies[node] = Copy(node, node, base, family)
@@ -225,24 +243,23 @@ class AliasAnalysis:
         spec, base = copy.node.meta.get("spec"), copy.base.meta.get("spec")
         if not (is_dense_tensor(base) and is_dense_tensor(spec)):
             return copy.refuse(Reason.NO_SPEC)
-        if spec.dtype != base.dtype:
-            return copy.refuse(Reason.NOT_DENSE)
         if (
             spec.is_dynamic_shape_tensor
             or base.is_dynamic_shape_tensor
             or not has_static_arguments(copy.source)
         ):
-            contiguous = list(base.dim_order) == list(range(len(base.shape)))
-            copy.verdict = "kernel" if copy.is_view and contiguous else "copy"
+            copy.kernel = copy.joined = copy.is_view and is_contiguous(base)
             copy.reason = Reason.DYNAMIC
         else:
             layouts = view_layouts(copy.source, base)
             index: Any = 0 if copy.node is copy.source else copy.node.args[1]
             if layouts and layouts[index].is_dense_as(spec):
                 copy.layout = layouts[index]
+                is_all = spec.nbytes() == base.nbytes()
+                copy.is_whole = is_all and is_contiguous(base) and is_contiguous(spec)
             else:
                 copy.refuse(Reason.NOT_DENSE)
-        if copy.joins_base and any(user.op == "output" for user in copy.node.users):
+        if copy.joined and any(user.op == "output" for user in copy.node.users):
             copy.refuse(Reason.OUTPUT)
 
     def _place(self) -> Dict[Node, Node]:
@@ -250,7 +267,7 @@ class AliasAnalysis:
         roots: Dict[Node, Node] = {}
         for node in self.effects.order:
             copy = self.copies.get(node)
-            if copy is not None and copy.joins_base:
+            if copy is not None and copy.joined:
                 self._check_root(copy, roots[copy.base])
             parent = self.parent(node)
             roots[node] = node if parent is None else roots[parent]
@@ -260,10 +277,13 @@ class AliasAnalysis:
         reason = self._why_unplaced(root)
         if reason is None or (copy.is_view and reason in _VIEW_IS_ALIAS):
             return
-        if copy.is_view and reason is not Reason.NO_SPEC:
-            copy.verdict, copy.reason = "kernel", reason
-        else:
-            copy.refuse(reason)
+        if copy.is_whole and reason is Reason.CONSTANT and root.meta["spec"].const:
+            return
+        if reason in _PLACED_AT_RUN_TIME | {Reason.DYNAMIC}:
+            if copy.is_view or copy.is_whole:
+                copy.kernel, copy.reason = True, reason
+                return
+        copy.refuse(reason)
 
     def _why_unplaced(self, root: Node) -> Optional[Reason]:
         """Why `root` has no fixed address at lowering, by the table of safe roots."""
@@ -308,7 +328,7 @@ class AliasAnalysis:
         """A write to a copy must not reach its base, so what is written is copied."""
         for root in self.effects.writes:
             copy = self.copies.get(root)
-            if copy is not None and copy.joins_base:
+            if copy is not None and copy.joined:
                 copy.refuse(Reason.WRITTEN)
 
     def _refuse_conflicts(self, roots: Dict[Node, Node]) -> None:
@@ -322,7 +342,7 @@ class AliasAnalysis:
         for node in reversed(self.effects.order):
             copy = self.copies.get(node)
             last_read = self._last_read(node, last_reads)
-            if copy is not None and copy.joins_base:
+            if copy is not None and copy.joined:
                 if self._is_overtaken(roots[node], node, last_read):
                     copy.refuse(Reason.CONFLICTING_WRITE)
             self._extend(self.parent(node), last_read, last_reads)
@@ -345,11 +365,11 @@ class AliasAnalysis:
 
     def _refuse_partial_splits(self) -> None:
         """A split whose kernel runs for one piece writes all: nothing is saved."""
-        kept = {c.source for c in self.copies.values() if not c.joins_base}
+        kept = {c.source for c in self.copies.values() if not c.joined}
         for copy in self.copies.values():
             indexed = all(u.target is operator.getitem for u in copy.source.users)
             is_piece = copy.node is not copy.source
-            if is_piece and copy.joins_base and (copy.source in kept or not indexed):
+            if is_piece and copy.joined and (copy.source in kept or not indexed):
                 copy.refuse(Reason.SPLIT_STAYS)
 
     def _reconsider(self) -> None:
@@ -372,9 +392,9 @@ class AliasAnalysis:
             *aliases, root = self._bases_of(copy)
             last_read = self._last_read(copy.node, last_reads)
             if not self._is_overtaken(root, aliases[-1], last_read):
-                copy.verdict, copy.reason = "alias", Reason.SAFE
+                copy.joined, copy.reason = True, Reason.SAFE
                 self._check_root(copy, root)
-            if copy.joins_base:
+            if copy.joined:
                 for node in aliases:
                     self._extend(node, last_read, last_reads)
 
@@ -387,3 +407,10 @@ class AliasAnalysis:
                 aliases.append(node)
             node, parent = parent, self.parent(parent)
         return [*aliases, node]
+
+
+def _converts(node: Node, base: Node) -> bool:
+    """Whether `node` is one tensor of another dtype than `base`: new bytes, no copy."""
+    specs = node.meta.get("spec"), base.meta.get("spec")
+    dtypes = {spec.dtype for spec in specs if isinstance(spec, TensorSpec)}
+    return len(dtypes) > 1

@@ -20,6 +20,37 @@ SLICE_FAMILY = frozenset({"narrow", "select", "slice"})
 PIECE_FAMILY = frozenset({"chunk", "split", "split_with_sizes", "unbind"})
 VIEW_FAMILY = frozenset({"view"})
 
+# ATen has a view op of the same name, which says where the elements lie.
+_VIEWED = PIECE_FAMILY | {
+    "expand",
+    "narrow",
+    "permute",
+    "select",
+    "slice",
+    "squeeze",
+    "t",
+    "transpose",
+    "unsqueeze",
+}
+# A result with as many elements as the base has them in the same order.
+CONVERSIONS = frozenset(
+    {"_clone_dim_order", "_to", "_to_dim_order", "clone", "contiguous"}
+)
+_ORDERED = (
+    CONVERSIONS
+    | VIEW_FAMILY
+    | {
+        "_reshape",
+        "_unsafe_view",
+        "alias",
+        "detach",
+        "lift",
+        "lift_fresh",
+        "repeat",
+        "reshape",
+    }
+)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -71,13 +102,12 @@ def family_of(op: Optional[torch._ops.OpOverload]) -> Optional[str]:
     """The name of `op` without "_copy" if it belongs to a family, else None."""
     if (
         op is None
-        or op.namespace != "aten"
+        or op.namespace not in ("aten", "dim_order_ops")
         or any(arg.is_out for arg in op._schema.arguments)
     ):
         return None
-    name = op._schema.name.removeprefix("aten::").removesuffix("_copy")
-    known = name in SLICE_FAMILY | PIECE_FAMILY | VIEW_FAMILY
-    return name if known else None
+    name = op._schema.name.partition("::")[2].removesuffix("_copy")
+    return name if name in _VIEWED | _ORDERED else None
 
 
 def is_dense_tensor(spec: object) -> bool:
@@ -87,6 +117,10 @@ def is_dense_tensor(spec: object) -> bool:
         and not spec.is_sparse
         and spec.layout == torch.strided
     )
+
+
+def is_contiguous(spec: TensorSpec) -> bool:
+    return list(spec.dim_order) == list(range(len(spec.shape)))
 
 
 def has_static_arguments(node: Node) -> bool:
@@ -100,7 +134,7 @@ def view_layouts(node: Node, base: TensorSpec) -> List[Layout]:
 
     Args:
         node: a call with static arguments of an op of one of the families, args[0]
-            being the base.
+            being the base, with the spec of its result.
         base: a static spec, the layout of args[0].
 
     Returns:
@@ -110,18 +144,16 @@ def view_layouts(node: Node, base: TensorSpec) -> List[Layout]:
     family = family_of(op)
     if op is None or family is None:
         return []
-    twin = getattr(getattr(torch.ops.aten, family), op._overloadname, None)
-    if twin is None:
-        return []
     stride = stride_from_dim_order(list(base.shape), list(base.dim_order))
     meta = torch.empty_strided(base.shape, stride, dtype=base.dtype, device="meta")
     try:
+        if family in _ORDERED:
+            return [_layout_of(meta.view(list(node.meta["spec"].shape)))]
+        twin = getattr(getattr(torch.ops.aten, family), op._overloadname)
         views = twin(meta, *node.args[1:], **node.kwargs)
     except RuntimeError:  # ATen: these bytes cannot be viewed so
         return []
     views = [views] if isinstance(views, torch.Tensor) else views
-    if any(view.dtype != base.dtype for view in views):
-        return []
     return [_layout_of(view) for view in views]
 
 

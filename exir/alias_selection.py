@@ -56,11 +56,11 @@ class Unit:
 
     @property
     def joined(self) -> bool:
-        return self.copies[0].joins_base
+        return self.copies[0].joined
 
     def join(self, joined: bool = True) -> None:
         for copy in self.copies:
-            copy.verdict = "alias" if joined else "copy"
+            copy.joined = joined
 
     def refuse(self, reason: Reason) -> None:
         for copy in self.copies:
@@ -94,7 +94,7 @@ def select_aliases(model: ArenaModel, may_grow: bool, min_alignment: int) -> Non
 def _units(analysis: AliasAnalysis) -> List[Unit]:
     found: Dict[Node, Unit] = {}
     for copy in analysis.copies.values():
-        if copy.verdict == "alias" and not copy.is_view:
+        if copy.joined and not copy.is_view:
             found.setdefault(copy.source, Unit()).copies.append(copy)
     return list(found.values())
 
@@ -117,6 +117,7 @@ def _refuse_misplaced(units: List[Unit], model: ArenaModel, alignment: int) -> b
     """Refuses what is misaligned where the planner puts its root; whether any is.
 
     Roots that are placed later, branch results and shared buffers, may lie anywhere.
+    Constants, and what is placed when the program runs, have no place in an arena.
     """
     if model.memory.alignment % alignment == 0 or not units:
         return False
@@ -126,6 +127,8 @@ def _refuse_misplaced(units: List[Unit], model: ArenaModel, alignment: int) -> b
         (root,) = model.specs(unit.copies[0].root)
         place = planned.get(id(root))
         start = None if place is None else place.mem_offset
+        if root.const or unit.copies[0].kernel:
+            continue
         if start is None or any(
             (start + copy.byte_offset) % alignment for copy in unit.copies
         ):

@@ -15,7 +15,7 @@ from executorch.exir.sym_util import eval_shape_upper_bound
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.alias_analysis import AliasAnalysis
 from executorch_slice.exir.alias_effects import annotated_argument
-from executorch_slice.exir.memory_planning import is_inplace_result
+from executorch_slice.exir.memory_planning import is_inplace_result, with_reserved
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
@@ -128,7 +128,7 @@ class ArenaModel:
         sizes: List[int] = self.memory.algorithm(  # type: ignore[misc]
             self.memory.alignment, list(planned.values()), graph, None, 0
         )
-        return sizes, planned
+        return with_reserved(sizes, [self.reserved]), planned
 
     def tensors(self, lifetimes: Dict[int, Lifetime]) -> Dict[int, TensorSpec]:
         """The stand-in of each spec that is planned, by its `id`, with its lifetime."""

@@ -10,6 +10,7 @@ Replaces the functions of these names in ``executorch.exir.memory_planning``.
 """
 
 import operator
+from itertools import zip_longest
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 from executorch.exir import memory_planning as upstream
@@ -137,11 +138,27 @@ def apply_algo(
     """Upstream's, then each branch result goes into the slot of its cond's result.
 
     Upstream plans a branch's results among its own bytes, which the branches of the
-    next cond overwrite while they may still be read.
+    next cond overwrite while they may still be read. And it forgets what branches
+    reserve in an arena where the graph itself has nothing.
     """
-    sizes: List[int] = _upstream_apply_algo(algo, graph_module, *args, **kwargs)
+    planned: List[int] = _upstream_apply_algo(algo, graph_module, *args, **kwargs)
+    sizes = with_reserved(
+        planned,
+        [
+            branch.meta["non_const_buffer_sizes"]
+            for node in graph_module.graph.nodes
+            for branch in control_flow_modules(graph_module, node)
+        ],
+    )
+    graph_module.meta["non_const_buffer_sizes"] = sizes
     _place_branch_results(graph_module)
     return sizes
+
+
+def with_reserved(sizes: List[int], reserved: Iterable[List[int]]) -> List[int]:
+    """Bytes of each arena, at least as many as any of `reserved` has there."""
+    arenas = zip_longest(sizes, *reserved, fillvalue=0)
+    return [max(sizes_of_arena) for sizes_of_arena in arenas]
 
 
 def _place_branch_results(graph_module: GraphModule) -> None:

@@ -6,7 +6,6 @@
 
 """Analyses a method once, for all passes that apply what it decides."""
 
-from itertools import zip_longest
 from typing import Dict, Iterator, List, Optional, Set
 
 import torch
@@ -24,7 +23,10 @@ from executorch_slice.exir.alias_layout import overload_of
 from executorch_slice.exir.alias_selection import select_aliases
 from executorch_slice.exir.arena_model import ArenaModel
 from executorch_slice.exir.capture._config import AliasConfig
-from executorch_slice.exir.memory_planning import share_inplace_specs
+from executorch_slice.exir.memory_planning import (
+    share_inplace_specs,
+    with_reserved,
+)
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -76,7 +78,7 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
             for name, module in graph_module.named_modules()
             if isinstance(module, GraphModule)
             for copy in self.analyses[module].copies.values()
-            if not copy.is_view
+            if self.config.enabled or not copy.is_view
         ]
         graph_module.meta[DECISIONS_KEY] = decisions
         graph_module.meta[PLAN_IS_TRUSTED_KEY] = (
@@ -106,7 +108,7 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
                 if node.target in CONTROL_FLOW
                 for branch in control_flow_modules(module, node)
             ]
-            reserved = [max(arena) for arena in zip_longest(*branches, fillvalue=0)]
+            reserved = with_reserved([], branches)
             model = ArenaModel(analysis, module not in owned, reserved)
             may_grow = self.config.memory_growth == "allow"
             select_aliases(model, may_grow, self.config.min_alignment)

@@ -4,7 +4,7 @@
 # This source code is licensed under the BSD-style license found in the
 # LICENSE file in the root directory of this source tree.
 
-"""ReplaceSliceCopyWithSlicePass: slices, selects and split pieces without a copy."""
+"""ReplaceSliceCopyWithSlicePass: copies that move nothing become aliases."""
 
 from itertools import accumulate
 from typing import Any, Optional, Tuple
@@ -13,26 +13,33 @@ from executorch.exir import memory
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir import memory as alias_memory
 from executorch_slice.exir.alias_analysis import Copy
-from executorch_slice.exir.alias_layout import family_of, named_arguments, overload_of
+from executorch_slice.exir.alias_layout import (
+    family_of,
+    named_arguments,
+    overload_of,
+    PIECE_FAMILY,
+    SLICE_FAMILY,
+)
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     analysed,
     AnalyzeAliasesPass,
 )
 from executorch_slice.exir.passes.replace_view_copy_with_view_pass import (
     _ViewSpec,
-    alias_spec,
+    joined_spec,
 )
 from torch.fx import GraphModule
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 
 class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
-    """Turns the slice-family copies that are safe aliases into alias nodes.
+    """Turns the copies that are safe aliases, other than views, into alias nodes.
 
     `slice_copy`, `narrow_copy` and pieces of a split become `memory.slice`,
-    `select_copy` and pieces of an unbind `memory.select`; what has all bytes of a
-    contiguous base becomes `memory.view`. A split of which every piece is an alias
-    disappears. During memory planning an alias shares the storage of its root.
+    `select_copy` and pieces of an unbind `memory.select`; what has all bytes of its
+    base, as clones and most squeezes have, becomes `memory.view`. A split of which
+    every piece is an alias disappears. During memory planning an alias shares the
+    storage of its root.
 
     Run it after SpecPropPass and ReplaceViewCopyWithViewPass, before ToOutVarPass.
 
@@ -47,7 +54,7 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
 
     def call(self, graph_module: GraphModule) -> PassResult:
         self._analysed = analysed(graph_module, self.analysis)
-        slices = [c for c in self._analysed.copies() if not c.is_view and c.joins_base]
+        slices = [c for c in self._analysed.copies() if not c.is_view and c.joined]
         for copy in slices:
             _rewrite(copy)
         for source in dict.fromkeys(c.source for c in slices if c.source is not c.node):
@@ -79,16 +86,14 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
 
 def _rewrite(copy: Copy) -> None:
     """Points `copy.node` at its base, with an alias op that says which part."""
-    node, base, layout = copy.node, copy.base, copy.layout
+    node, layout = copy.node, copy.layout
     assert layout is not None, f"{node} is an alias without a layout"
-    base_spec = base.meta["spec"]
-    contiguous = list(base_spec.dim_order) == list(range(len(base_spec.shape)))
-    if layout.nbytes == base_spec.nbytes() and contiguous:
-        node.target, node.args = memory.view, (base, list(layout.size))
+    if copy.is_whole or copy.family not in SLICE_FAMILY | PIECE_FAMILY:
+        node.target, node.args = memory.view, (copy.base, list(layout.size))
     else:
         node.target, node.args = _alias_call(copy)
     node.kwargs = {}
-    node.meta["spec"] = alias_spec(copy)
+    node.meta["spec"] = joined_spec(copy)
 
 
 def _alias_call(copy: Copy) -> Tuple[Any, Tuple[Any, ...]]:

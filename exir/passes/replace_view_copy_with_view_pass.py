@@ -131,14 +131,6 @@ class _ViewSpec(upstream._ViewSpec):
         self._base.mem_offset = None if value is None else value - self.byte_offset
 
 
-def alias_spec(copy: Copy) -> _ViewSpec:
-    """The spec of a copy that is an alias: its bytes of the root's spec."""
-    spec = copy.node.meta["spec"]
-    return _ViewSpec(
-        copy.root.meta["spec"], spec.shape, copy.byte_offset, spec.dim_order
-    )
-
-
 # Such roots have a planned offset, but their values point elsewhere when the program
 # runs. Their views keep specs of their own, which stay unplanned: `et_view` instead.
 _MOVED_AT_RUN_TIME = frozenset(
@@ -148,6 +140,18 @@ _MOVED_AT_RUN_TIME = frozenset(
         Reason.DELEGATE_OUTPUT,
     }
 )
+
+
+def joined_spec(copy: Copy) -> TensorSpec:
+    """The spec of a copy that lies in its base: if it is an alias, bytes of the root's."""
+    spec = copy.node.meta["spec"]
+    if not copy.kernel:
+        return _ViewSpec(
+            copy.root.meta["spec"], spec.shape, copy.byte_offset, spec.dim_order
+        )
+    if copy.reason in _MOVED_AT_RUN_TIME:
+        return spec
+    return _ViewSpec(copy.base.meta["spec"], copy.node.meta["val"].shape)
 
 
 class ReplaceViewCopyWithViewPass(upstream.ReplaceViewCopyWithViewPass):
@@ -164,15 +168,10 @@ class ReplaceViewCopyWithViewPass(upstream.ReplaceViewCopyWithViewPass):
 
     def call(self, graph_module: GraphModule) -> PassResult:
         self._analysed = analysed(graph_module, self.analysis)
-        views = [c for c in self._analysed.copies() if c.is_view and c.joins_base]
+        views = [c for c in self._analysed.copies() if c.is_view and c.joined]
         for view in views:
             view.node.target = memory.view
-            if view.verdict == "alias":
-                view.node.meta["spec"] = alias_spec(view)
-            elif view.reason not in _MOVED_AT_RUN_TIME:
-                view.node.meta["spec"] = _ViewSpec(
-                    view.base.meta["spec"], view.node.meta["val"].shape
-                )
+            view.node.meta["spec"] = joined_spec(view)
         for module in self._analysed.analyses:
             module.recompile()
         return PassResult(graph_module, bool(views))
@@ -180,8 +179,8 @@ class ReplaceViewCopyWithViewPass(upstream.ReplaceViewCopyWithViewPass):
     def ensures(self, graph_module: GraphModule) -> None:
         """Each safe view is a `memory.view` and no output; aliases have a _ViewSpec."""
         for copy in self._analysed.copies():
-            if copy.is_view and copy.joins_base:
+            if copy.is_view and copy.joined:
                 assert copy.node.target is memory.view
                 is_alias = isinstance(copy.node.meta["spec"], _ViewSpec)
-                assert is_alias or copy.verdict == "kernel"
+                assert is_alias or copy.kernel
                 assert all(user.op != "output" for user in copy.node.users)

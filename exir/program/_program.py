@@ -23,6 +23,7 @@ from executorch_slice.exir.passes.analyze_aliases_pass import (
     DECISIONS_KEY,
     PLAN_IS_TRUSTED_KEY,
 )
+from executorch_slice.exir.passes.contiguous_bases_pass import ContiguousBasesPass
 from executorch_slice.exir.passes.own_branch_results_pass import OwnBranchResultsPass
 from executorch_slice.exir.passes.replace_slice_copy_with_slice_pass import (
     ReplaceSliceCopyWithSlicePass,
@@ -60,6 +61,7 @@ def pre_memory_planning_passes(config: Any, name: Optional[str] = None) -> List[
     )
     memory = analysis.memory
     passes[at : at + 1] = [
+        ContiguousBasesPass(),
         *([OwnBranchResultsPass(memory.graph_outputs)] if memory.trusted else []),
         analysis,
         ReplaceViewCopyWithViewPass(analysis),

@@ -61,6 +61,8 @@ class Arena:
 
     def read(self, start: int, end: int) -> Iterator[Piece]:
         """The pieces between two bytes, cut to them; bytes never written are None."""
+        if start == end:
+            return
         at = start
         first = max(bisect_right(self._starts, start) - 1, 0)
         for piece in self._pieces[first : bisect_left(self._starts, end)]:

@@ -72,6 +72,8 @@ OPS: Dict[str, Callable[..., Any]] = {
     "unsqueeze": torch.unsqueeze,
     "squeeze": torch.squeeze,
     "transpose": lambda x, a, b: x.transpose(a, b),
+    "expand": lambda x, n: x.expand(n, *x.shape),
+    "repeat": lambda x, n: x.repeat(n, *[1] * x.dim()),
     "slice": lambda x, dim, start, end, step: torch.ops.aten.slice.Tensor(
         x, dim, start, end, step
     ),
@@ -180,6 +182,7 @@ def _step(draw: st.DrawFn, values: Values, states: range) -> Step:
         and values[i].untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
     ]
     names = ["neg", "relu", "plus", "times", "clone", "view", "unsqueeze", "to"]
+    names += ["expand", "repeat"]
     names += ["add", "sub"] if x.dtype != torch.bool else []
     if x.dim() and x.numel():
         names += ["slice", "select", "narrow", "chunk", "split", "unbind"] * 3
@@ -208,6 +211,8 @@ def _arguments(
         return (draw(st.sampled_from([torch.float32, torch.int64, torch.int32])),)
     if op == "view":
         return (draw(_factorisations(x.numel())),)
+    if op in ("expand", "repeat"):
+        return (draw(st.sampled_from([1, 1, 2])),)
     if op == "unsqueeze":
         return (draw(st.integers(0, x.dim())),)
     if op == "transpose":
