@@ -88,6 +88,33 @@ def test_right(outer: str, inner: Optional[str]) -> None:
         assert_runs_as_eager(module, inputs(predicate), manager)
 
 
+INNERMOST: Dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "cond": lambda p, v, w: torch.cond(
+        p, lambda v, w: v * w, lambda v, w: v - w, (v, w)
+    ),
+    "map": lambda p, v, w: map_rows(lambda row, w: row * 2 + w[0], v, w),
+    "scan": lambda p, v, w: scan(lambda c, row: (c + row, c * row), w[0], v)[1],
+}
+
+
+@pytest.mark.parametrize("no", INNERMOST)
+@pytest.mark.parametrize("yes", INNERMOST)
+def test_branch_that_has_only_a_branch(yes: str, no: str) -> None:
+    """It plans nothing itself, and reserves what is planned inside."""
+    module = Fn(
+        lambda p, x, y: torch.cond(
+            p.sum() > 1,
+            lambda p, v, w: INNERMOST[yes](p[0] > 0, v, w),
+            lambda p, v, w: INNERMOST[no](p[0] > 0, v, w),
+            (p, x, y),
+        )
+    )
+    inputs = tuple(arange(4, 6) + i for i in range(2))
+    manager = lower(module, (torch.tensor([1, 0]), *inputs))
+    for p in ([0, 0], [1, 0], [0, 2], [1, 1]):
+        assert_runs_as_eager(module, (torch.tensor(p), *inputs), manager, rounds=2)
+
+
 @pytest.mark.parametrize("inner", [None, "cond"])
 def test_no_more_memory_than_stock(inner: Optional[str]) -> None:
     module = program("cond", inner)

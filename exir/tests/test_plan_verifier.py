@@ -58,6 +58,13 @@ class TestArena:
         assert self.read(Arena(), 4, 8) == [Piece(4, 8, None, 0)]
         assert self.read(Arena(), 4, 4) == []
 
+    def test_nothing_is_read_inside_a_piece(self) -> None:
+        """As an empty tensor does, wherever it is placed."""
+        arena = Arena()
+        arena.write(0, 16, A)
+        for at in range(20):
+            assert self.read(arena, at, at) == []
+
     def test_gaps_hold_nothing(self) -> None:
         arena = Arena()
         arena.write(4, 8, A)
@@ -474,6 +481,19 @@ def broken(name: str) -> Iterator[Lowered]:
     nothing = plan_mutants.Mutant("none", "", lambda: None)
     with plan_mutants.applied(nothing, program):
         yield Lowered(program)
+
+
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_accepts_empty_tensors(rows: int) -> None:
+    """The planner may place them inside others, which are alive or not."""
+
+    def fn(x: Tensor) -> Tuple[Tensor, ...]:
+        total = x.sin().cos().sum(0)
+        twice = total * 2
+        return twice.exp(), total, twice[6:], twice[rows:][:0].neg(), x[rows:] + 1
+
+    for config in (None, all_safe_aliases()):
+        lower(Fn(fn), (torch.ones(rows + 1, 6),), config)
 
 
 class TestRejects:

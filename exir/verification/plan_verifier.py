@@ -40,6 +40,12 @@ _ALIAS_OPS = (memory.view, alias_memory.slice, alias_memory.select)
 class PlanVerificationError(RuntimeError):
     """A planned program would read bytes that do not hold the value it needs."""
 
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()} Please report it; AliasConfig(enabled=False) lowers "
+            "without aliases, and executorch_slice.disabled() as stock ExecuTorch does."
+        )
+
 
 @dataclass(eq=False)
 class Value:
