@@ -6,13 +6,16 @@ EXECUTORCH ?= 1.5.1
 
 N ?= 1000
 
-.PHONY: demo test lint format bench parity fuzz clean
+.PHONY: demo test kernels-test lint format bench parity fuzz clean
 
 demo: $(VENV)/.demo
 	$(BIN)/executorch-slice demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2
+
+kernels-test: $(VENV)/.test
+	$(BIN)/python -m pytest -rs kernels tests/test_kernels.py tests/test_load_kernels.py
 
 lint: $(VENV)/.lint
 	$(BIN)/python tools/lint.py

@@ -10,7 +10,7 @@ from setuptools import find_packages, setup
 
 PACKAGE = "executorch_slice"
 # Folders of the ExecuTorch tree that this repository extends.
-TREE = ("backends", "exir")
+TREE = ("backends", "exir", "kernels")
 
 folders = {PACKAGE: f"src/{PACKAGE}"}
 for package in find_packages(f"src/{PACKAGE}"):
@@ -23,5 +23,8 @@ for root in TREE:
 setup(
     packages=list(folders),
     package_dir=folders,
-    package_data={PACKAGE: ["py.typed"]},
+    package_data={
+        PACKAGE: ["py.typed"],
+        f"{PACKAGE}.kernels.prim_ops": ["CMakeLists.txt", "*.cpp", "*.h"],
+    },
 )

@@ -10,11 +10,13 @@ import argparse
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ["backends", "docs", "exir", "src", "tests", "tools", "setup.py"]
-TREE = ["backends", "exir"]
+TREE = ["backends", "exir", "kernels"]
+SOURCES = [*TREE, "docs", "src", "tests", "tools", "setup.py"]
+CPP = ["examples", "kernels"]
 
 
 def package_of_links() -> Path:
@@ -29,13 +31,20 @@ def package_of_links() -> Path:
     return package
 
 
+def is_cpp(path: Path) -> bool:
+    return path.suffix in (".cpp", ".h")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fix", action="store_true", help="format in place")
     fix = parser.parse_args().fix
     package = package_of_links()
     python = [sys.executable, "-m"]
+    clang_format = str(Path(sysconfig.get_path("scripts"), "clang-format"))
+    cpp = [str(f) for t in CPP for f in sorted((ROOT / t).rglob("*")) if is_cpp(f)]
     commands = [
+        [clang_format, *(["-i"] if fix else ["--dry-run", "-Werror"]), *cpp],
         [*python, "ufmt", "format" if fix else "check", *SOURCES],
         [*python, "flake8", *SOURCES],
         [*python, "mypy", "-p", package.name],
@@ -46,7 +55,7 @@ def main() -> int:
     env = dict(os.environ, MYPYPATH=":".join(map(str, paths)))
     failed = [c for c in commands if subprocess.run(c, cwd=ROOT, env=env).returncode]
     for command in failed:
-        print("failed:", " ".join(command[2:]), file=sys.stderr)
+        print("failed:", " ".join(command), file=sys.stderr)
     return len(failed)
 
 
