@@ -23,6 +23,7 @@ from typing import Any, Callable, List, Literal, Optional, Set, Tuple
 
 from executorch_slice import _in_tree_names
 from executorch_slice._activation import (
+    CUDA,
     is_enabled,
     LOWERING,
     SAVING,
@@ -299,6 +300,16 @@ SEAMS = (
         bindings=("executorch.backends.xnnpack.xnnpack_preprocess",),
         trigger=XNNPACK,
     ),
+    Seam(
+        module="executorch.backends.cuda.cuda_backend",
+        attribute="CudaBackend.get_custom_passes",
+        action="switch",
+        counterpart="backends.cuda.cuda_backend:get_custom_passes",
+        why="slices, selects and chunks that a method returns are contiguous",
+        until="CudaBackend.get_custom_passes lists CloneReturnedViewsPass",
+        parameters=("compile_specs",),
+        trigger=CUDA,
+    ),
 )
 
 _joined: Set[str] = set()
@@ -386,7 +397,9 @@ def _changes(seam: Seam) -> List[Callable[[], None]]:
     if seam.action == "extend":
         return [functools.partial(getattr(owner, name).update, ours)]
     upstream = getattr(owner, name, None)
-    if seam.action == "switch":
+    if isinstance(inspect.getattr_static(owner, name, None), classmethod):
+        ours = classmethod(_switched(ours, upstream.__func__))
+    elif seam.action == "switch":
         ours = _switched(ours, upstream)
     bound = [sys.modules[m] for m in seam.bindings if m in sys.modules]
     return [functools.partial(setattr, place, name, ours) for place in [owner, *bound]]
