@@ -25,7 +25,12 @@ aten = exir_ops.edge.aten
 VIEWS = {aten.slice.Tensor: "start", aten.select.int: "index"}
 # Copies to many results, each of which is a view in the compiled program, too.
 PIECES = (aten.split_with_sizes_copy.default, aten.unbind_copy.int)
-COPIES = (aten.alias_copy.default, aten.clone.default)
+COPIES = (
+    aten.alias_copy.default,
+    aten.clone.default,
+    exir_ops.edge.dim_order_ops._clone_dim_order.default,
+)
+CONTIGUOUS = (None, torch.contiguous_format, torch.preserve_format)
 
 
 class CloneReturnedViewsPass:
@@ -58,7 +63,7 @@ class CloneReturnedViewsPass:
             if op is None:
                 continue
             if node.target in COPIES:
-                node.target, node.args, node.kwargs = op, node.args[:1], {}
+                node.target, node.kwargs = op, {}
                 continue
             with graph_module.graph.inserting_before(output):
                 copy = graph_module.graph.call_function(op, (node,))
@@ -105,14 +110,12 @@ def _is_part(node: Node) -> bool:
 
 def _is_removable_copy(node: Node) -> bool:
     """Whether Inductor drops the copy that `node` makes, if strides are the same."""
+    if node.target in COPIES:
+        dim_order = node.kwargs.get("dim_order") or ()
+        is_contiguous = node.kwargs.get("memory_format") in CONTIGUOUS
+        return is_contiguous and list(dim_order) == sorted(dim_order)
     op = overload_of(node)
-    is_copy = op is not None and torch.Tag.view_copy in op.tags
-    is_strided = node.kwargs.get("memory_format") in (
-        None,
-        torch.contiguous_format,
-        torch.preserve_format,
-    )
-    return is_copy or (node.target in COPIES and is_strided)
+    return op is not None and torch.Tag.view_copy in op.tags
 
 
 def _starts_with_source(node: Node) -> bool:
