@@ -30,6 +30,7 @@ from torch.export import ExportedProgram
 from torch.export.pt2_archive._package_weights import Weights
 from torch.fx import GraphModule
 
+
 class _Stub(ModuleType):
     """A module that has every attribute; decorators return what they are given."""
 
@@ -46,23 +47,19 @@ def _decorate(*args: Any, **options: Any) -> Any:
     return args[0] if is_bare else lambda function: function
 
 
-def _import_cuda_backend() -> None:
+def _import_cuda_backend() -> Tuple[Any, Any]:
     names = () if find_spec("triton") else ("triton", "triton.language")
     sys.modules.update((name, _Stub(name)) for name in names)
     try:
-        import executorch.backends.cuda.cuda_partitioner  # noqa: F401
+        from executorch.backends.cuda.cuda_backend import CudaBackend
+        from executorch.backends.cuda.cuda_partitioner import CudaPartitioner
     finally:
         for name in names:
             del sys.modules[name]
+    return CudaBackend, CudaPartitioner
 
 
-_import_cuda_backend()
-
-from executorch.backends.cuda.cuda_backend import CudaBackend  # usort: skip # noqa: E402
-from executorch.backends.cuda.cuda_partitioner import (  # usort: skip # noqa: E402
-    CudaPartitioner,
-)
-
+CudaBackend, CudaPartitioner = _import_cuda_backend()
 SPECS = [
     CudaBackend.generate_method_name_compile_spec("forward"),
     CompileSpec("max_autotune", b"OFF"),
@@ -72,7 +69,6 @@ SPECS = [
 FALLBACK = re.compile(
     r"aoti_torch_(?:proxy_executor_call|call_dispatcher|clone|cpu_)\w*(?=\()"
 )
-
 
 
 def lower(

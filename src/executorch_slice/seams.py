@@ -396,11 +396,13 @@ def _changes(seam: Seam) -> List[Callable[[], None]]:
     ours = getattr(import_module(f"{TREE}.{module}"), attribute)
     if seam.action == "extend":
         return [functools.partial(getattr(owner, name).update, ours)]
-    upstream = getattr(owner, name, None)
-    if isinstance(inspect.getattr_static(owner, name, None), classmethod):
-        ours = classmethod(_switched(ours, upstream.__func__))
-    elif seam.action == "switch":
+    found: Any = inspect.getattr_static(owner, name, None)
+    is_class_method = isinstance(found, classmethod)
+    upstream = found.__func__ if is_class_method else getattr(owner, name, None)
+    if seam.action == "switch":
         ours = _switched(ours, upstream)
+    if is_class_method:
+        ours = classmethod(ours)
     bound = [sys.modules[m] for m in seam.bindings if m in sys.modules]
     return [functools.partial(setattr, place, name, ours) for place in [owner, *bound]]
 

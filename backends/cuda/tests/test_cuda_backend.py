@@ -70,9 +70,7 @@ def test_split_of_dynamic_size() -> None:
     """Without validity checks: those make sizes of a split static, in stock, too."""
     module, sizes = Fn(lambda x: (x * x).chunk(2)), (({0: 2 * Dim("half", max=32)},),)
     graph = graph_for_inductor(
-        lambda: lower(
-            module, (X,), dynamic_shapes=sizes, _check_ir_validity=False
-        )
+        lambda: lower(module, (X,), dynamic_shapes=sizes, _check_ir_validity=False)
     )
     assert "aten::split" not in ops(graph)
     for rows in (4, 6, 64):

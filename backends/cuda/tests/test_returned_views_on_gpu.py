@@ -189,7 +189,9 @@ def main() -> int:
         print("needs a GPU and ExecuTorch's CUDA backend", file=sys.stderr)
         return 1
     side = ["us", "us, CUDA graph on", "graph replayed"]
-    print("| program |", " | ".join(f"{s}: {c}" for s in ("stock", "ours") for c in side))
+    print(
+        "| program |", " | ".join(f"{s}: {c}" for s in ("stock", "ours") for c in side)
+    )
     print("| --- |" + " ---: |" * 6)
     for part in PARTS:
         print(f"| `{part}` |", " | ".join(measured(part)), "|")

@@ -81,6 +81,8 @@ CASES: List[Tuple[str, Function, List[Optional[str]]]] = [
     ("reshape from the start", lambda y: y[:2].reshape(-1), ["aten::view_copy"]),
     ("reshape of all", lambda y: y.reshape(-1), ["aten::view_copy"]),
     ("permute of all", lambda y: y.mT, ["aten::permute_copy"]),
+    ("as_strided", lambda y: y.as_strided((2, 3), (3, 1), 5), [COPY]),
+    ("select of as_strided", lambda y: y.as_strided((2, 3), (3, 1), 5)[0], [COPY]),
     ("computed of a view", lambda y: y[1:] + 1, ["aten::add"]),
     ("other dtype", lambda y: y[1:].half(), [None]),
 ]
@@ -98,8 +100,8 @@ def test_copies(_: str, skip_dim_order: bool) -> None:
     before = with_views(EachCase(), skip_dim_order=skip_dim_order)
     after = cloned(EachCase(), skip_dim_order=skip_dim_order)
     names = [name_of(node) for node in returned(after)]
-    for case, _, ops in CASES:
-        found = [names.pop(0) for _ in ops]
+    for case, _fn, ops in CASES:
+        found = [names.pop(0) for _op in ops]
         assert all(op in (None, name) for op, name in zip(ops, found)), (case, found)
     assert not names
     outputs = [program.graph_signature.user_outputs for program in (before, after)]
