@@ -332,3 +332,13 @@ def test_import_torch_loads_nothing_heavy() -> None:
         assert "executorch_slice.exir" not in sys.modules
         """
     )
+
+
+def test_backends_are_joined_when_they_are_imported() -> None:
+    run(
+        """
+        import sys, executorch.exir
+        ours = [m for m in sys.modules if m.startswith("executorch_slice.backends")]
+        assert "executorch_slice.seams" in sys.modules and not ours, ours
+        """
+    )

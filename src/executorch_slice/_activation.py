@@ -19,7 +19,8 @@ from typing import Any, Callable, Iterator, Optional
 LOWERING = "executorch.exir.program._program"
 SAVING = "executorch.exir.serde.serialize"
 XNNPACK = "executorch.backends.xnnpack.partition.xnnpack_partitioner"
-TRIGGERS = (LOWERING, SAVING, XNNPACK)
+CUDA = "executorch.backends.cuda.cuda_backend"
+TRIGGERS = (LOWERING, SAVING, XNNPACK, CUDA)
 
 _on = True
 _disabled_here: ContextVar[int] = ContextVar("executorch_slice_disabled", default=0)

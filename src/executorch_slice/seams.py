@@ -23,6 +23,7 @@ from typing import Any, Callable, List, Literal, Optional, Set, Tuple
 
 from executorch_slice import _in_tree_names
 from executorch_slice._activation import (
+    CUDA,
     is_enabled,
     LOWERING,
     SAVING,
@@ -314,6 +315,16 @@ SEAMS = (
         bindings=("executorch.backends.xnnpack.xnnpack_preprocess",),
         trigger=XNNPACK,
     ),
+    Seam(
+        module="executorch.backends.cuda.cuda_backend",
+        attribute="CudaBackend.get_custom_passes",
+        action="switch",
+        counterpart="backends.cuda.cuda_backend:get_custom_passes",
+        why="slices, selects and chunks that a method returns are contiguous",
+        until="CudaBackend.get_custom_passes lists CloneReturnedViewsPass",
+        parameters=("compile_specs",),
+        trigger=CUDA,
+    ),
 )
 
 _joined: Set[str] = set()
@@ -400,9 +411,13 @@ def _changes(seam: Seam) -> List[Callable[[], None]]:
     ours = getattr(import_module(f"{TREE}.{module}"), attribute)
     if seam.action == "extend":
         return [functools.partial(getattr(owner, name).update, ours)]
-    upstream = getattr(owner, name, None)
+    found: Any = inspect.getattr_static(owner, name, None)
+    is_class_method = isinstance(found, classmethod)
+    upstream = found.__func__ if is_class_method else getattr(owner, name, None)
     if seam.action == "switch":
         ours = _switched(ours, upstream)
+    if is_class_method:
+        ours = classmethod(ours)
     bound = [sys.modules[m] for m in seam.bindings if m in sys.modules]
     return [functools.partial(setattr, place, name, ours) for place in [owner, *bound]]
 
