@@ -26,7 +26,7 @@ class Reason(Enum):
     DEVICE = "its base is not in CPU memory"
     DYNAMIC = "its size, its place or its base's size is known only at run time"
     MISALIGNED = "its offset in the arena is not a multiple of min_alignment"
-    NOT_DENSE = "its elements do not lie together in its base"
+    NOT_DENSE = "its elements do not lie in its base together and in its own order"
     NO_SPEC = "it or its base has no dense tensor spec"
     OUTPUT = "the method returns it, and callers may replace an output's memory"
     SPLIT_STAYS = "another piece of the split needs a copy, so its kernel runs anyway"

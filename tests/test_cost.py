@@ -25,7 +25,7 @@ class Slices(nn.Module):
 
 
 class OtherCopies(nn.Module):
-    """Two instructions, one of them a copy, but not a slice."""
+    """Two instructions, one of them a copy of the view family."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.transpose(0, 1).cos()
@@ -50,10 +50,11 @@ def test_bytes_follow_the_dtype() -> None:
     assert cost.bytes_copied == (3 + 1 + 4) * ROW // 2
 
 
-def test_other_copies_are_not_slices() -> None:
+def test_views_count_apart() -> None:
     cost = cost_of(forward=OtherCopies())
     assert cost.instructions == 2
-    assert cost.slice_instructions == cost.bytes_copied == 0
+    assert (cost.slice_instructions, cost.view_instructions) == (0, 1)
+    assert cost.bytes_copied == 4 * ROW
 
 
 def test_methods_are_summed() -> None:
@@ -61,6 +62,7 @@ def test_methods_are_summed() -> None:
     both = cost_of(forward=Slices(), other=OtherCopies())
     assert both.instructions == slices.instructions + other.instructions
     assert both.slice_instructions == slices.slice_instructions
-    assert both.bytes_copied == slices.bytes_copied
+    assert both.view_instructions == other.view_instructions
+    assert both.bytes_copied == slices.bytes_copied + other.bytes_copied
     assert both.arena_bytes == slices.arena_bytes + other.arena_bytes
     assert both.pte_bytes > slices.pte_bytes > 0

@@ -24,6 +24,23 @@ SLICE_FAMILY = frozenset(
         "unbind_copy",
     }
 )
+VIEW_FAMILY = frozenset(
+    {
+        "_clone_dim_order",
+        "alias_copy",
+        "clone",
+        "detach_copy",
+        "expand_copy",
+        "lift_fresh_copy",
+        "permute_copy",
+        "repeat",
+        "squeeze_copy",
+        "t_copy",
+        "transpose_copy",
+        "unsqueeze_copy",
+        "view_copy",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -33,14 +50,17 @@ class ProgramCost:
     Attributes:
         instructions: instructions of any kind, those in a loop counted once.
         slice_instructions: those that call a kernel of the slice family.
-        bytes_copied: bytes that the slice family writes in one inference, at the
-            upper bound of dynamic sizes.
+        view_instructions: those that call a kernel of the view family, which may
+            move data (a permute) or none (a squeeze).
+        bytes_copied: bytes that both families write in one inference, at the upper
+            bound of dynamic sizes.
         arena_bytes: planned memory.
         pte_bytes: size of the `.pte`.
     """
 
     instructions: int
     slice_instructions: int
+    view_instructions: int
     bytes_copied: int
     arena_bytes: int
     pte_bytes: int
@@ -48,24 +68,27 @@ class ProgramCost:
 
 def program_cost(manager: ExecutorchProgramManager) -> ProgramCost:
     plans = manager.executorch_program.execution_plan
-    copied = [_out_bytes(plan, call) for plan in plans for call in _slice_calls(plan)]
+    slices = [n for plan in plans for n in _bytes_written(plan, SLICE_FAMILY)]
+    views = [n for plan in plans for n in _bytes_written(plan, VIEW_FAMILY)]
     return ProgramCost(
         instructions=sum(len(c.instructions) for plan in plans for c in plan.chains),
-        slice_instructions=len(copied),
-        bytes_copied=sum(copied),
+        slice_instructions=len(slices),
+        view_instructions=len(views),
+        bytes_copied=sum(slices) + sum(views),
         arena_bytes=sum(sum(plan.non_const_buffer_sizes) for plan in plans),
         pte_bytes=len(manager.buffer),
     )
 
 
-def _slice_calls(plan: ExecutionPlan) -> Iterator[KernelCall]:
+def _bytes_written(plan: ExecutionPlan, family: frozenset[str]) -> Iterator[int]:
+    """What each instruction that calls a kernel of `family` writes."""
     for chain in plan.chains:
         for instruction in chain.instructions:
             call = instruction.instr_args
             if isinstance(call, KernelCall):
                 namespace, _, name = plan.operators[call.op_index].name.partition("::")
-                if namespace == "aten" and name in SLICE_FAMILY:
-                    yield call
+                if namespace in ("aten", "dim_order_ops") and name in family:
+                    yield _out_bytes(plan, call)
 
 
 def _out_bytes(plan: ExecutionPlan, call: KernelCall) -> int:

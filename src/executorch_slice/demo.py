@@ -24,7 +24,7 @@ RUNS = 4
 def run_demo(console: Console) -> int:
     """Prints what the demo models cost before and after; 1 if an output differs."""
     table = Table("stock -> aliased", box=SIMPLE, pad_edge=False)
-    for heading in ("slices", "instructions", "KiB copied", "arena KiB"):
+    for heading in ("slices", "views", "instructions", "KiB copied", "arena KiB"):
         table.add_column(heading, justify="right")
     programs: dict[str, ExecutorchProgramManager] = {}
     differing: list[str] = []
@@ -41,6 +41,7 @@ def run_demo(console: Console) -> int:
         table.add_row(
             name,
             f"{before.slice_instructions} -> {after.slice_instructions}",
+            f"{before.view_instructions} -> {after.view_instructions}",
             f"{before.instructions} -> {after.instructions}",
             _kib(before.bytes_copied, after.bytes_copied),
             _kib(before.arena_bytes, after.arena_bytes),
@@ -58,20 +59,23 @@ def run_demo(console: Console) -> int:
 
 
 def _kib(before: int, after: int) -> str:
-    return f"{before / 1024:,.1f} -> {after / 1024:,.1f}"
+    return f"{before / 1024:.0f} -> {after / 1024:.0f}"
 
 
 def _print_stayed(
     console: Console, programs: dict[str, ExecutorchProgramManager]
 ) -> None:
-    """One line per copy that stayed, and why."""
+    """For each model, how many copies stayed, and why."""
     for name, program in programs.items():
+        stayed: dict[tuple[str, str], list[int]] = {}
         for decision in decisions(program):
             if decision.verdict != "alias":
-                console.print(
-                    f"{name}: {decision.node} ({decision.nbytes:,} bytes) stays a copy:"
-                    f" {decision.explanation}",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                key = decision.op, decision.explanation
+                stayed.setdefault(key, []).append(decision.nbytes)
+        for (op, why), nbytes in stayed.items():
+            console.print(
+                f"{name}: {len(nbytes)} {op} ({sum(nbytes):,} bytes) stay: {why}",
+                highlight=False,
+                soft_wrap=True,
+            )
     console.print()

@@ -41,6 +41,7 @@ LOADS = 7  # of each program, as the address of an arena matters too
 SECONDS = 0.3  # of pairs after each, at least three
 COUNTS = {
     "slice_instructions": "slices",
+    "view_instructions": "views",
     "instructions": "instructions",
     "bytes_copied": "bytes copied",
     "arena_bytes": "arena bytes",
