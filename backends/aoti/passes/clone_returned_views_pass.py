@@ -20,14 +20,9 @@ from torch.export.graph_signature import OutputKind, TensorArgument
 from torch.fx import Node
 
 aten = exir_ops.edge.aten
-# What copies became in ExecuTorch's replace_view_copy_with_view.py.
-VIEWS = (aten.select.int, aten.slice.Tensor)
-# Ops whose result may start later than their source, and the argument that says where.
-STARTS = {
-    aten.as_strided_copy.default: "storage_offset",
-    aten.select.int: "index",
-    aten.slice.Tensor: "start",
-}
+# What copies became in ExecuTorch's replace_view_copy_with_view.py, and the argument
+# that says where in its source the view starts.
+VIEWS = {aten.select.int: "index", aten.slice.Tensor: "start"}
 # Copies to many results, each of which is a view in the compiled program, too.
 PIECES = (aten.split_with_sizes_copy.default, aten.unbind_copy.int)
 COPIES = (
@@ -110,7 +105,7 @@ def _is_part(node: Node) -> bool:
     """Whether `node` may have less elements than its source, or start elsewhere."""
     if node.target is operator.getitem:
         return node.args[0].target in PIECES
-    return node.target in STARTS
+    return node.target in VIEWS
 
 
 def _is_removable_copy(node: Node) -> bool:
@@ -127,5 +122,5 @@ def _starts_with_source(node: Node) -> bool:
     """Whether the first element of `node` is certainly that of its source."""
     if node.target is operator.getitem:
         return node.args[1] == 0
-    start = STARTS.get(node.target)
+    start = VIEWS.get(node.target)
     return start is None or named_arguments(node).get(start) in (None, 0)
