@@ -14,10 +14,12 @@ so below 1 is a gain; a second ratio, of stock over stock, shows the noise.
 import argparse
 import gc
 import json
+import math
 import statistics
 import sys
 import time
 import warnings
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,7 +32,7 @@ from executorch.exir import (
     to_edge_transform_and_lower,
 )
 from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
-from executorch_slice import disabled
+from executorch_slice import decisions, disabled
 from executorch_slice.compare import LoadedProgram, outputs_agree
 from executorch_slice.cost import program_cost, ProgramCost
 from lowering_cost import BUILDERS, print_heading, print_row
@@ -49,15 +51,30 @@ COUNTS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
+    """What one model costs in one pipeline.
+
+    Attributes:
+        gone: copies that move nothing, and that no longer copy; without `view_copy`,
+            which stock elides.
+        stay: how many of the others there are, by reason.
+        latency, noise: aliased over stock, and stock over stock; nan if not measured.
+    """
+
     model: str
     pipeline: str
     stock: ProgramCost
     aliased: ProgramCost
+    gone: int
+    stay: dict[str, int]
     agree: bool
-    latency: float
-    noise: float
+    latency: float = math.nan
+    noise: float = math.nan
+
+    @property
+    def free_copies(self) -> str:
+        return f"{self.gone} of {self.gone + sum(self.stay.values())}"
 
 
 def to_edge_xnnpack(exported: ExportedProgram) -> EdgeProgramManager:
@@ -67,22 +84,31 @@ def to_edge_xnnpack(exported: ExportedProgram) -> EdgeProgramManager:
 PIPELINES = {"default": to_edge, "xnnpack": to_edge_xnnpack}
 
 
-def measure(model: str, case: Case, pipeline: str) -> Result:
+def measure(model: str, case: Case, pipeline: str, times: bool) -> Result:
     exported = torch.export.export(
         case.module, case.inputs, dynamic_shapes=case.dynamic_shapes
     )
     with disabled():
         stock = PIPELINES[pipeline](exported).to_executorch()
     aliased = PIPELINES[pipeline](exported).to_executorch()
-    return Result(
+    verdicts = Counter(
+        d.reason.name if d.verdict == "copy" else "gone"
+        for d in decisions(aliased)
+        if d.byte_offset is not None and "view_copy" not in d.op
+    )
+    result = Result(
         model,
         pipeline,
         program_cost(stock),
         program_cost(aliased),
+        verdicts.pop("gone", 0),
+        dict(verdicts),
         outputs_agree(case.module, case.inputs, stock, aliased, runs=2),
-        latency_ratio(stock, aliased, case),
-        latency_ratio(stock, stock, case),
     )
+    if times:
+        result.latency = latency_ratio(stock, aliased, case)
+        result.noise = latency_ratio(stock, stock, case)
+    return result
 
 
 def use_one_thread() -> None:
@@ -117,7 +143,7 @@ def run_pairs(before: LoadedProgram, after: LoadedProgram, case: Case) -> float:
 
 def print_result(r: Result) -> None:
     changes = (change(getattr(r.stock, f), getattr(r.aliased, f)) for f in COUNTS)
-    print_row(r.model, *changes, f"{r.latency:.3f}", f"{r.noise:.3f}")
+    print_row(r.model, *changes, r.free_copies, f"{r.latency:.3f}", f"{r.noise:.3f}")
 
 
 def print_totals(results: list[Result]) -> None:
@@ -129,7 +155,12 @@ def print_totals(results: list[Result]) -> None:
         statistics.median(getattr(r, f) for r in results) for f in ("latency", "noise")
     )
     ratios = (f"{median:.3f}" for median in medians)
-    print_row("all (sums, median ratios)", *map(change, *sums), *ratios)
+    gone, stay = sum(r.gone for r in results), Counter[str]()
+    for r in results:
+        stay.update(r.stay)
+    free = f"{gone} of {gone + stay.total()}"
+    print_row("all (sums, median ratios)", *map(change, *sums), free, *ratios)
+    print("\nFree copies that stay:", dict(stay) or "none")
 
 
 def change(before: int, after: int) -> str:
@@ -148,6 +179,9 @@ def main() -> int:
     parser.add_argument(
         "--pipelines", nargs="+", choices=PIPELINES, default=list(PIPELINES)
     )
+    parser.add_argument(
+        "--no-times", dest="times", action="store_false", help="only count"
+    )
     parser.add_argument("--json", type=Path, metavar="OUT", help="write results here")
     args = parser.parse_args()
 
@@ -155,10 +189,11 @@ def main() -> int:
     use_one_thread()
     results: list[Result] = []
     for pipeline in args.pipelines:
-        print_heading(f"{pipeline} pipeline", *COUNTS.values(), "latency", "noise")
+        last = ("free copies gone", "latency", "noise")
+        print_heading(f"{pipeline} pipeline", *COUNTS.values(), *last)
         done = []
         for name in args.models:
-            done.append(measure(name, BUILDERS[name](), pipeline))
+            done.append(measure(name, BUILDERS[name](), pipeline, args.times))
             print_result(done[-1])
         print_totals(done)
         print()

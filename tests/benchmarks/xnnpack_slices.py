@@ -14,9 +14,10 @@ taken in turns; a second ratio, of portable over portable, shows the noise.
 import sys
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
-from bench import latency_ratio, use_one_thread
+from bench import change, latency_ratio, use_one_thread
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lower
 from executorch_slice.cost import program_cost
@@ -76,6 +77,20 @@ def mlp(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
 
+class SwinTiny(nn.Module):
+    """Swin-T of Hugging Face transformers, with random weights."""
+
+    def __init__(self) -> None:
+        from transformers import SwinConfig, SwinForImageClassification
+
+        super().__init__()
+        self.model = SwinForImageClassification(SwinConfig())
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x).logits
+        return logits
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "conv, [::2, ::2], relu, conv at 56": lambda: halved_image(16, 56),
     "the same at 57 (padded)": lambda: halved_image(16, 57),
@@ -108,6 +123,8 @@ CASES: dict[str, Callable[[], Case]] = {
         Between(lambda x: x[:, ::64] + 1), (torch.randn(8, 256, 256),)
     ),
 }
+if find_spec("transformers") is not None:
+    CASES["Swin-T"] = lambda: Case(SwinTiny(), (torch.randn(1, 3, 224, 224),))
 
 
 def lower(case: Case, strided_slices: bool) -> ExecutorchProgramManager:
@@ -120,15 +137,16 @@ def lower(case: Case, strided_slices: bool) -> ExecutorchProgramManager:
 def main() -> int:
     warnings.simplefilter("ignore")
     use_one_thread()
-    print_heading("program", "instructions", "latency", "noise")
+    print_heading("program", "slices", "instructions", "latency", "noise")
     for name, build in CASES.items():
         torch.manual_seed(0)
         case = build()
         portable, delegated = lower(case, False), lower(case, True)
-        counts = (str(program_cost(m).instructions) for m in (portable, delegated))
+        before, after = program_cost(portable), program_cost(delegated)
         print_row(
             name,
-            " -> ".join(counts),
+            change(before.slice_instructions, after.slice_instructions),
+            change(before.instructions, after.instructions),
             f"{latency_ratio(portable, delegated, case):.2f}",
             f"{latency_ratio(portable, portable, case):.2f}",
         )

@@ -38,7 +38,9 @@ SUITES = (
     "executorch.exir.tests",
     "executorch.exir.emit.test",
     "executorch.exir.backend.test",
-    "executorch.backends.xnnpack.test.ops.test_slice_copy",
+    "executorch.backends.xnnpack.test.ops",
+    "executorch.backends.xnnpack.test.passes",
+    "executorch.backends.xnnpack.test.test_xnnpack_partitioner",
 )
 AUTOLOAD = {"without": "0", "with": "1"}  # side -> TORCH_DEVICE_BACKEND_AUTOLOAD
 SIDES = tuple(AUTOLOAD)
