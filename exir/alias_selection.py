@@ -15,7 +15,7 @@ within the arena that the graph has without aliases; the planner itself confirms
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Dict, FrozenSet, Iterable, List, Optional, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 import torch
 from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
@@ -165,7 +165,7 @@ class _Selection:
             self._keep(self.units)
             return
         self.limit = sum(self.limits) - sum(self.model.reserved)
-        kept = set(self._confirm(*self._fitting()))
+        kept = self._confirm(*self._fitting())
         self._keep(kept)
         for unit in self.units:
             if unit not in kept:
@@ -209,39 +209,49 @@ class _Selection:
         return sum(max(size - limit, 0) for size, limit in zip(sizes, self.limits))
 
     def _excess_with(self, units: List[Unit]) -> int:
-        if len(self.plans) >= _ALWAYS_PLANNED and self.placed >= _MOST_PLACED:
+        if self._has_planned_enough():
             return self._excess(self.plans.get(frozenset(units)))
         self._keep(units)
         return self._excess(self._plan())
 
-    def _confirm(self, batches: List[List[Unit]], free: int) -> List[Unit]:
-        """As many units as the planner really has room for.
+    def _has_planned_enough(self) -> bool:
+        return len(self.plans) >= _ALWAYS_PLANNED and self.placed >= _MOST_PLACED
 
-        If not all of `batches` fit, keeps the first `free` if those do, then as many
-        more as fit, and of each that is left out the units that fit, from its start.
+    def _confirm(self, batches: List[List[Unit]], free: int) -> Set[Unit]:
+        """As many bytes of units as the planner really has room for.
+
+        If not all of `batches` fit, tries them in two orders: as they are, from behind
+        the first `free` if those fit; and those with most bytes first.
         """
         units = _flat(batches)
         if not self._excess_with(units):
-            return units
-        low, high = free, len(batches)
-        if self._excess_with(_flat(batches[:free])):
-            low, high = 0, free
-        kept = _flat(batches[:low])
-        kept += self._fitting_start(kept, batches[low:high])
-        for batch in batches[low:]:
-            known = set(kept)
-            rest = [[unit] for unit in batch if unit not in known]
-            kept += self._fitting_start(kept, rest)
+            return set(units)
+        start = _flat(batches[:free])
+        if self._excess_with(start):
+            start, free = [], 0
+        in_order = self._fill(start, batches[free:])
+        self.placed = 0
+        largest = self._fill([], sorted(batches, key=lambda b: -_nbytes(b)))
+        return set(max(in_order, largest, key=_nbytes))
+
+    def _fill(self, kept: List[Unit], batches: List[List[Unit]]) -> List[Unit]:
+        """`kept` and each of `batches` that fits beside, or its first units that do."""
+        while batches and not self._has_planned_enough():
+            count = self._count_fitting(kept, batches)
+            kept = [*kept, *_flat(batches[:count])]
+            for batch in batches[count : count + 1]:
+                singly = [[unit] for unit in batch[:-1]]
+                kept += batch[: self._count_fitting(kept, singly)]
+            batches = batches[count + 1 :]
         return kept
 
-    def _fitting_start(self, kept: List[Unit], batches: List[List[Unit]]) -> List[Unit]:
-        """The first of `batches`, not all, for which there is room beside `kept`."""
-        count = bisect_left(
-            range(1, len(batches)),
+    def _count_fitting(self, kept: List[Unit], batches: List[List[Unit]]) -> int:
+        """How many of `batches`, from the first, there is room for beside `kept`."""
+        return bisect_left(
+            range(1, len(batches) + 1),
             True,
             key=lambda n: self._excess_with([*kept, *_flat(batches[:n])]) > 0,
         )
-        return _flat(batches[:count])
 
     def _fitting(self) -> Tuple[List[List[Unit]], int]:
         """The units that keep all that is alive within the limit, in batches.
@@ -337,3 +347,7 @@ class _Selection:
 
 def _flat(batches: Iterable[List[Unit]]) -> List[Unit]:
     return [unit for batch in batches for unit in batch]
+
+
+def _nbytes(units: Iterable[Unit]) -> int:
+    return sum(unit.nbytes for unit in units)

@@ -12,7 +12,7 @@ from executorch.exir import to_edge
 from executorch_slice import decisions
 from executorch_slice.compare import lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost, SLICE_FAMILY
-from executorch_slice.exir.alias_decision import Reason
+from executorch_slice.exir.alias_decision import Decision, Reason
 from zoo import ZOO
 
 # Model: pieces of slice-family copies, and those that lie together in a base with an
@@ -66,7 +66,8 @@ def test_model(name: str) -> None:
     )
     edge = to_edge(exported)
     stock, aliased = lower_stock(edge), lower(edge)
-    found, others = [], []
+    found: list[Decision] = []
+    others: list[Decision] = []
     for decision in decisions(aliased):
         is_slice = decision.op.split(".")[1] in SLICE_FAMILY
         (found if is_slice else others).append(decision)
