@@ -133,6 +133,7 @@ class _ViewSpec(upstream._ViewSpec):
 
 # Such roots have a planned offset, but their values point elsewhere when the program
 # runs. Their views keep specs of their own, which stay unplanned: `et_view` instead.
+# (A copy that is `moved` lies in such a value, whatever its root.)
 _MOVED_AT_RUN_TIME = frozenset(
     {
         Reason.CONTROL_FLOW_OPERAND,
@@ -143,13 +144,13 @@ _MOVED_AT_RUN_TIME = frozenset(
 
 
 def joined_spec(copy: Copy) -> TensorSpec:
-    """The spec of a copy that lies in its base: if it is an alias, bytes of the root's."""
+    """The spec of a copy that lies in its base; that of an alias is bytes of its root."""
     spec = copy.node.meta["spec"]
     if not copy.kernel:
         return _ViewSpec(
             copy.root.meta["spec"], spec.shape, copy.byte_offset, spec.dim_order
         )
-    if copy.reason in _MOVED_AT_RUN_TIME:
+    if copy.moved or copy.reason in _MOVED_AT_RUN_TIME:
         return spec
     return _ViewSpec(copy.base.meta["spec"], copy.node.meta["val"].shape)
 

@@ -14,7 +14,7 @@ from executorch.exir.error import InternalError
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch.exir.schema import Tensor
 from executorch_slice import decisions
-from executorch_slice.exir.alias_analysis import PlannedMemory
+from executorch_slice.exir.alias_roots import PlannedMemory
 from executorch_slice.exir.memory import alias_root
 from executorch_slice.exir.program import _program
 

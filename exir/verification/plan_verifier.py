@@ -12,7 +12,7 @@ the bytes that a value is made of, wherever it is read.
 """
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Hashable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -55,12 +55,15 @@ class Value:
         key: its arena, or what stands for memory outside of all arenas.
         start, nbytes: its bytes.
         want: what they must hold, as pieces that count from its own first byte.
+        contains: whether the tensor lies somewhere in these bytes, where the run will
+            tell.
     """
 
     key: Hashable
     start: int
     nbytes: int
     want: List[Piece]
+    contains: bool = False
 
     @property
     def end(self) -> int:
@@ -232,7 +235,7 @@ class _Replay:
     def _alias(self, node: Node) -> Any:
         """A part of the value of its base: elided, or placed there at run time."""
         base, spec = node.all_input_nodes[0], node.meta["spec"]
-        offset = 0
+        offset: Optional[int] = 0
         if node.target is not memory.view:
             offset = _offset_in(node, base.meta["spec"], spec)
         placed = None
@@ -244,6 +247,9 @@ class _Replay:
                 return Either(value.cond, tuple(map(part_of, value.sides)))
             if value is None:
                 return None
+            if offset is None or value.contains:
+                _check_unplaced(self._name(node), spec)
+                return replace(value, contains=True)
             nbytes = value.nbytes if placed is None else placed.nbytes
             if offset + nbytes > value.nbytes:
                 raise PlanVerificationError(
@@ -366,8 +372,23 @@ def _written_arguments(node: Node) -> Iterator[Tuple[Node, bool]]:
                     yield leaf, argument.is_out
 
 
-def _offset_in(node: Node, base: TensorSpec, spec: TensorSpec) -> int:
-    """Bytes from the start of its base to an alias, as its op means it."""
+def _check_unplaced(name: str, spec: TensorSpec) -> None:
+    """What lies where the run will tell has no place in the plan."""
+    if spec.mem_offset is not None:
+        raise PlanVerificationError(
+            f"{name} has byte {spec.mem_offset} of arena {spec.mem_id}, but it lies "
+            "where only the run will tell."
+        )
+
+
+def _offset_in(node: Node, base: TensorSpec, spec: TensorSpec) -> Optional[int]:
+    """Bytes from the start of its base to an alias, as its op means it.
+
+    None where sizes or bounds are known only at run time.
+    """
+    is_static = base.is_static_shape_tensor and spec.is_static_shape_tensor
+    if not is_static or any(isinstance(arg, Node) for arg in node.args[1:]):
+        return None
     meta = torch.empty_strided(base.shape, base.stride, dtype=base.dtype, device="meta")
     view = node.target(meta, *node.args[1:])  # type: ignore[operator]
     shape, stride = list(spec.shape), list(spec.stride)
