@@ -144,7 +144,7 @@ _MOVED_AT_RUN_TIME = frozenset(
 
 
 def joined_spec(copy: Copy) -> TensorSpec:
-    """The spec of a copy that lies in its base; that of an alias is bytes of its root."""
+    """The spec of a copy that lies in its base: that of an alias is a part of its root."""
     spec = copy.node.meta["spec"]
     if not copy.kernel:
         return _ViewSpec(

@@ -166,4 +166,4 @@ class TestReplaceSliceCopyWithSlicePass(unittest.TestCase):
         )
         self.assertEqual((second.verdict, second.reason.name), ("copy", "NOT_DENSE"))
         self.assertEqual((second.nbytes, second.byte_offset), (8, None))
-        self.assertIn("do not lie together", str(second))
+        self.assertIn("do not lie in its base", str(second))
