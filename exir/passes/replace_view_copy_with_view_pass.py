@@ -112,8 +112,10 @@ class _ViewSpec(upstream._ViewSpec):
         """Upstream's, if what the guards look at has changed since they passed."""
         own = object.__getattribute__(self, "__dict__")
         base = self._base
+        # To compare a size that depends on data would raise.
+        shape = [n if isinstance(n, int) else str(n) for n in own.get("shape", ())]
         seen = (
-            (own.get("shape_dynamism"), tuple(own.get("shape", ()))),
+            (own.get("shape_dynamism"), shape),
             (base.is_sparse, base.layout, base.scalar_type, base.shape_dynamism),
         )
         if seen != own.get("_passed_guards"):
@@ -144,7 +146,7 @@ _MOVED_AT_RUN_TIME = frozenset(
 
 
 def joined_spec(copy: Copy) -> TensorSpec:
-    """The spec of a copy that lies in its base: that of an alias is a part of its root."""
+    """The spec of a copy that lies in its base: an alias gets a part of its root's."""
     spec = copy.node.meta["spec"]
     if not copy.kernel:
         return _ViewSpec(
