@@ -52,9 +52,7 @@ def export(
         dynamic_shapes = (dynamic_shapes,)
     module = copy.deepcopy(module)
     return to_edge(
-        torch.export.export(
-            module, inputs, dynamic_shapes=dynamic_shapes, strict=False
-        )
+        torch.export.export(module, inputs, dynamic_shapes=dynamic_shapes, strict=False)
     )
 
 
@@ -131,7 +129,9 @@ DENSE: Dict[str, Parts] = {
 }
 
 
-@pytest.mark.parametrize("name,planned", [*((n, True) for n in DENSE), ("chains", False)])
+@pytest.mark.parametrize(
+    "name,planned", [*((n, True) for n in DENSE), ("chains", False)]
+)
 def test_dynamic_rows(name: str, planned: bool) -> None:
     def fn(x: Tensor) -> Tuple[Tensor, ...]:
         return tuple(part + 1 for y in (x, x * 2) for part in DENSE[name](y))
@@ -228,7 +228,9 @@ def test_constants() -> None:
     check(manager, module, sized(8, HIGH, LOW, 8))
 
 
-@pytest.mark.parametrize("outer,inner", [("cond", None), ("map", "scan"), ("scan", "map")])
+@pytest.mark.parametrize(
+    "outer,inner", [("cond", None), ("map", "scan"), ("scan", "map")]
+)
 def test_control_flow(outer: str, inner: Any) -> None:
     module = nested_program(outer, inner)
     manager, _ = lower_both(export(module, nested_inputs()))
