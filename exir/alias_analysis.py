@@ -15,38 +15,27 @@ stays the copy it was.
 import operator
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Callable, Dict, List, Optional
+from typing import AbstractSet, Any, Dict, List, Optional
 
-from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
-from executorch.exir.schema import DeviceType
-from executorch.exir.tensor import ALIGNMENT, TensorSpec
+from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.alias_decision import Reason, Verdict
-from executorch_slice.exir.alias_effects import (
-    CONTROL_FLOW,
-    MemoryEffects,
-    OWNS_RESULTS,
-)
+from executorch_slice.exir.alias_effects import MemoryEffects
 from executorch_slice.exir.alias_layout import (
     family_of,
     has_static_arguments,
     is_contiguous,
+    is_dense_at_run_time,
     is_dense_tensor,
     Layout,
     overload_of,
     PIECE_FAMILY,
+    SLICE_FAMILY,
     VIEW_FAMILY,
     view_layouts,
 )
+from executorch_slice.exir.alias_roots import PlannedMemory, SafeRoots
 from executorch_slice.exir.memory import alias_root, is_alias
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves
-
-# Delegates that write their outputs where the planner put them. Others may point
-# an output at memory of their own.
-IN_PLACE_DELEGATES = frozenset({"XnnpackBackend"})
-
-_PLANNED_CALLS = CONTROL_FLOW | {executorch_call_delegate}
 
 # Views of such roots are elided as in stock ExecuTorch. A view of any other root
 # without an address is an `et_view`, which points it there at run time.
@@ -58,37 +47,12 @@ _PLACED_AT_RUN_TIME = frozenset(
         Reason.CONTROL_FLOW_OPERAND,
         Reason.CONTROL_FLOW_RESULT,
         Reason.DELEGATE_OUTPUT,
+        Reason.DYNAMIC,
         Reason.UNPLANNED_BUFFER,
         Reason.UNPLANNED_INPUT,
         Reason.UNPLANNED_OUTPUT,
     }
 )
-
-
-@dataclass(frozen=True)
-class PlannedMemory:
-    """What the memory planner will give an address, and whether it is known to.
-
-    Attributes:
-        graph_inputs: user inputs of the method.
-        graph_outputs: outputs of the method.
-        mutable_buffers: buffers that the method writes.
-        shared_buffers: whether those are placed after all methods have been planned.
-        trusted: the planner is ExecuTorch's own.
-        algorithm: what places the tensors, as `apply_algo` of
-            ``executorch.exir.memory_planning`` calls it.
-        alignment: of each tensor, in bytes.
-        by_device: whether memory of other devices than the CPU is planned apart.
-    """
-
-    graph_inputs: bool = True
-    graph_outputs: bool = True
-    mutable_buffers: bool = True
-    shared_buffers: bool = False
-    trusted: bool = True
-    algorithm: Callable[..., List[int]] = MemoryPlanningAlgorithmSuite()
-    alignment: int = ALIGNMENT
-    by_device: bool = False
 
 
 @dataclass
@@ -105,9 +69,12 @@ class Copy:
         is_whole: whether it is all of `base`, and both are contiguous.
         joined: whether it lies in `base`; `kernel` says that an instruction puts it
             there when the program runs.
+        moved: whether the address is that of an `et_slice` or `et_select`, so that
+            no plan tells it.
         reason, growth: as in Decision.
         root, byte_offset: the node whose memory planning will place, and where the
             result starts in it; or what is copied from, where it stays a copy.
+        is_located: whether `byte_offset` is known at lowering.
     """
 
     node: Node
@@ -118,9 +85,11 @@ class Copy:
     is_whole: bool = False
     joined: bool = True
     kernel: bool = False
+    moved: bool = False
     reason: Reason = Reason.SAFE
     root: Node = field(init=False)
     byte_offset: int = 0
+    is_located: bool = True
     growth: int = 0
 
     def __post_init__(self) -> None:
@@ -129,6 +98,11 @@ class Copy:
     @property
     def is_view(self) -> bool:
         return self.family in VIEW_FAMILY
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether an `et_slice` or an `et_select` could make it."""
+        return self.family in SLICE_FAMILY | PIECE_FAMILY and not self.is_whole
 
     @property
     def verdict(self) -> Verdict:
@@ -150,6 +124,8 @@ class AliasAnalysis:
         is_method: False for a branch, whose placeholders are bound at run time.
         rows: placeholders of a branch that are planned with it instead.
         enabled: False lets every copy stay one.
+        emit_et_slice: whether the runtime has `et_slice` and `et_select`, for what has
+            no address at lowering.
 
     Attributes:
         copies: each copy by the node that holds its result.
@@ -163,16 +139,17 @@ class AliasAnalysis:
         is_method: bool = True,
         rows: AbstractSet[Node] = frozenset(),
         enabled: bool = True,
+        emit_et_slice: bool = False,
     ) -> None:
-        self.module = module
         self.memory = memory
         self.is_method = is_method
         self.rows = rows
+        self.emit_et_slice = emit_et_slice and memory.trusted
         self.effects = MemoryEffects(module)
         self.copies: Dict[Node, Copy] = {}
         self.pieces: Dict[Node, List[Copy]] = {}
-        output = module.graph.output_node()
-        self._output_specs = {id(s) for s in tree_leaves(output.meta.get("spec"))}
+        self._safe_roots = SafeRoots(module, memory, is_method, rows)
+        self._moved: Dict[Node, Reason] = {}
         for node in module.graph.nodes:
             self._add_copies(node)
         if enabled:
@@ -215,10 +192,14 @@ class AliasAnalysis:
         base = self.copies.get(copy.base)
         if base is not None and base.joined:
             copy.root, copy.byte_offset = base.root, base.byte_offset
+            copy.is_located = base.is_located
         else:
             copy.root, copy.byte_offset = alias_root(copy.base), 0
+            copy.is_located = True
         if copy.layout is not None:
             copy.byte_offset += copy.layout.byte_offset
+        elif not copy.is_view:
+            copy.is_located = False
 
     def parent(self, node: Node) -> Optional[Node]:
         """The node in whose memory `node` lies under the present verdicts."""
@@ -248,8 +229,11 @@ class AliasAnalysis:
             or base.is_dynamic_shape_tensor
             or not has_static_arguments(copy.source)
         ):
-            copy.kernel = copy.joined = copy.is_view and is_contiguous(base)
-            copy.reason = Reason.DYNAMIC
+            if copy.is_view:
+                copy.kernel = is_contiguous(base)
+            elif self.emit_et_slice:
+                copy.kernel = is_dense_at_run_time(copy.node, base)
+            copy.joined, copy.reason = copy.kernel, Reason.DYNAMIC
         else:
             layouts = view_layouts(copy.source, base)
             index: Any = 0 if copy.node is copy.source else copy.node.args[1]
@@ -271,58 +255,39 @@ class AliasAnalysis:
                 self._check_root(copy, roots[copy.base])
             parent = self.parent(node)
             roots[node] = node if parent is None else roots[parent]
+            self._note_moved(node, parent)
         return roots
 
+    def _note_moved(self, node: Node, parent: Optional[Node]) -> None:
+        """Notes why an `et_slice` made `node`, or what `node` is derived from."""
+        copy = self.copies.get(node)
+        reason = None if parent is None else self._moved.get(parent)
+        if copy is not None and copy.is_slice and copy.verdict == "kernel":
+            reason = copy.reason
+        if reason is not None:
+            self._moved[node] = reason
+            if copy is not None:
+                copy.moved = True
+
     def _check_root(self, copy: Copy, root: Node) -> None:
-        reason = self._why_unplaced(root)
-        if reason is None or (copy.is_view and reason in _VIEW_IS_ALIAS):
+        moved = self._moved.get(copy.base)
+        reason = moved or self._safe_roots.why_unplaced(root)
+        if reason is None:
             return
-        if copy.is_whole and reason is Reason.CONSTANT and root.meta["spec"].const:
-            return
-        if reason in _PLACED_AT_RUN_TIME | {Reason.DYNAMIC}:
-            if copy.is_view or copy.is_whole:
-                copy.kernel, copy.reason = True, reason
+        if moved is None:
+            if copy.is_view and reason in _VIEW_IS_ALIAS:
                 return
-        copy.refuse(reason)
-
-    def _why_unplaced(self, root: Node) -> Optional[Reason]:
-        """Why `root` has no fixed address at lowering, by the table of safe roots."""
-        spec = root.meta.get("spec")
-        if not isinstance(spec, TensorSpec):
-            return Reason.NO_SPEC
-        if spec.device != DeviceType.CPU:
-            return Reason.DEVICE
-        if spec.is_dynamic_shape_tensor:
-            return Reason.DYNAMIC
-        if spec.const or root.op == "get_attr":
-            return Reason.CONSTANT
-        if root.op == "placeholder":
-            reason = self._why_unplaced_input(root)
+            if copy.is_whole and reason is Reason.CONSTANT and root.meta["spec"].const:
+                return
+        at_run_time = _PLACED_AT_RUN_TIME
+        if self.emit_et_slice and (copy.is_slice or moved):
+            at_run_time |= {Reason.CONSTANT}
+        if reason in at_run_time and (
+            copy.is_view or copy.is_whole or (copy.is_slice and self.emit_et_slice)
+        ):
+            copy.kernel, copy.reason = True, reason
         else:
-            reason = self._why_unplaced_result(root)
-        return reason or (None if self.memory.trusted else Reason.CUSTOM_PLANNER)
-
-    def _why_unplaced_input(self, root: Node) -> Optional[Reason]:
-        if not self.is_method:
-            return None if root in self.rows else Reason.CONTROL_FLOW_OPERAND
-        if root.meta.get("is_mutable_buffer", False):
-            return None if self.memory.mutable_buffers else Reason.UNPLANNED_BUFFER
-        return None if self.memory.graph_inputs else Reason.UNPLANNED_INPUT
-
-    def _why_unplaced_result(self, root: Node) -> Optional[Reason]:
-        producer: Any = root.args[0] if root.target is operator.getitem else root
-        if producer.target in CONTROL_FLOW:
-            if not producer.meta.get(OWNS_RESULTS, False):
-                return Reason.CONTROL_FLOW_RESULT
-        if producer.target is executorch_call_delegate:
-            lowered = getattr(self.module, producer.args[0].target)
-            if lowered.backend_id not in IN_PLACE_DELEGATES:
-                return Reason.DELEGATE_OUTPUT
-        is_output = self.is_method and id(root.meta["spec"]) in self._output_specs
-        if is_output and not self.memory.graph_outputs:
-            return Reason.UNPLANNED_OUTPUT
-        known = overload_of(producer) is not None or producer.target in _PLANNED_CALLS
-        return None if known else Reason.UNKNOWN_BASE
+            copy.refuse(reason)
 
     def _refuse_written(self) -> None:
         """A write to a copy must not reach its base, so what is written is copied."""

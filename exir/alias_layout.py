@@ -6,13 +6,19 @@
 
 """Where a copy's result lies in its base: ATen's view ops answer, on meta tensors."""
 
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from executorch.exir.operator.convert import unwrap_op_overload
-from executorch.exir.tensor import stride_from_dim_order, TensorSpec
+from executorch.exir.sym_util import eval_shape_upper_bound
+from executorch.exir.tensor import (
+    num_bytes_from_shape_and_dtype,
+    stride_from_dim_order,
+    TensorSpec,
+)
 from torch.fx import Node
 
 # ATen names without "_copy": an op and its view twin have the same arguments.
@@ -123,10 +129,67 @@ def is_contiguous(spec: TensorSpec) -> bool:
     return list(spec.dim_order) == list(range(len(spec.shape)))
 
 
+def upper_bound_nbytes(spec: object) -> int:
+    """Bytes of a tensor at the upper bound of its sizes; 0 where it has none."""
+    if not isinstance(spec, TensorSpec):
+        return 0
+    shape = eval_shape_upper_bound(spec.shape)
+    if not all(isinstance(size, int) for size in shape):
+        return 0
+    return num_bytes_from_shape_and_dtype(torch.Size(shape), spec.dtype)
+
+
 def has_static_arguments(node: Node) -> bool:
     """Whether all arguments of `node` but the base are known at lowering."""
     flat = torch.utils._pytree.tree_leaves([node.args[1:], node.kwargs])
     return not any(isinstance(leaf, (Node, torch.SymInt)) for leaf in flat)
+
+
+def is_dense_at_run_time(node: Node, base: TensorSpec) -> bool:
+    """Whether a slice or select whose sizes or place are dynamic lies together.
+
+    A symbolic size counts as one that may be greater than 1.
+
+    Args:
+        node: a call of an op of one of the families, with the spec of its result.
+        base: the spec of args[0].
+    """
+    given, spec = named_arguments(node), node.meta["spec"]
+    family, dim = family_of(overload_of(node)), given.get("dim", 0)
+    order = [int(d) for d in base.dim_order]
+    dim += len(order) if dim < 0 else 0
+    if family == "select":
+        kept = [d - (d > dim) for d in order if d != dim]
+    elif family == "slice":
+        kept = order
+        if not _takes_neighbours(given, spec.shape[dim]):
+            return False
+    else:
+        return False
+    is_bound = not (base.is_dynamic_unbound_tensor or spec.is_dynamic_unbound_tensor)
+    takes_all = family == "slice" and _takes_all(given)
+    outer = [] if takes_all else order[: order.index(dim)]
+    return (
+        is_bound
+        and kept == list(spec.dim_order)
+        and all(_is_one(base.shape[d]) for d in outer)
+    )
+
+
+def _takes_neighbours(given: Dict[str, Any], size: Any) -> bool:
+    step = given.get("step", 1)
+    return (isinstance(step, int) and step == 1) or _is_one(size)
+
+
+def _takes_all(given: Dict[str, Any]) -> bool:
+    """Whether the bounds of a slice are those of its dim, whatever size that has."""
+    start, end = given.get("start"), given.get("end")
+    is_open = end is None or (isinstance(end, int) and end >= sys.maxsize)
+    return (start is None or (isinstance(start, int) and start == 0)) and is_open
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
 
 
 def view_layouts(node: Node, base: TensorSpec) -> List[Layout]:

@@ -20,6 +20,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 import torch
 from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
 from executorch_slice.exir.alias_decision import Reason
+from executorch_slice.exir.alias_layout import upper_bound_nbytes
 from executorch_slice.exir.arena_model import ArenaModel
 from torch.fx import Node
 
@@ -52,7 +53,7 @@ class Unit:
 
     @property
     def nbytes(self) -> int:
-        return sum(copy.layout.nbytes for copy in self.copies if copy.layout)
+        return sum(upper_bound_nbytes(copy.node.meta["spec"]) for copy in self.copies)
 
     @property
     def joined(self) -> bool:
@@ -104,13 +105,26 @@ def _joined(units: Iterable[Unit]) -> List[Unit]:
 
 
 def _refuse_misaligned(units: List[Unit], model: ArenaModel, alignment: int) -> None:
-    """Refuses what is misaligned wherever its root is placed."""
+    """Refuses what is misaligned wherever its root is placed.
+
+    What is placed when the program runs must keep the alignment that its base has.
+    """
+    for unit in units:
+        if any(_may_misalign(copy, alignment) for copy in unit.copies):
+            unit.refuse(Reason.MISALIGNED)
     if alignment % model.memory.alignment and model.memory.alignment % alignment:
         return
     step = min(alignment, model.memory.alignment)
     for unit in units:
         if any(copy.byte_offset % step for copy in unit.copies):
             unit.refuse(Reason.MISALIGNED)
+
+
+def _may_misalign(copy: Copy, alignment: int) -> bool:
+    """Whether an instruction may place a copy at no multiple of it from its base."""
+    if not copy.kernel or copy.node.meta["spec"].dtype.itemsize % alignment == 0:
+        return False
+    return copy.layout is None or copy.layout.byte_offset % alignment != 0
 
 
 def _refuse_misplaced(units: List[Unit], model: ArenaModel, alignment: int) -> bool:

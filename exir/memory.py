@@ -8,7 +8,8 @@
 
 Each mimics the ATen view op of its name, so that a graph which holds them still
 runs in Python. A node with such a target owns no memory: its spec is a
-``_ViewSpec``, a byte range of the spec of its root.
+``_ViewSpec``, a byte range of the spec of its root; or it is placed when the program
+runs, and its spec is its own and never planned.
 """
 
 from typing import Any, Optional

@@ -66,7 +66,12 @@ ALONE = {
 
 @pytest.mark.parametrize(
     "op,skip_dim_order",
-    [*((op, False) for op in ALONE), ("clone", True), ("contiguous", True), ("to", True)],
+    [
+        *((op, False) for op in ALONE),
+        ("clone", True),
+        ("contiguous", True),
+        ("to", True),
+    ],
 )
 def test_alone(op: str, skip_dim_order: bool) -> None:
     module = Fn(lambda x: ALONE[op](-x).abs())

@@ -21,7 +21,12 @@ class AliasConfig:
         memory_growth: "never" gives up aliases that would make an arena of a method
             larger than it is without them; "allow" makes all that are safe.
         min_alignment: bytes; an alias whose offset in its arena is no multiple of it
-            stays a copy. (Views of whole tensors lie where these lie.)
+            stays a copy. (Views of whole tensors lie where these lie.) What has no
+            offset before the program runs counts from its base, and stays a copy
+            where that is not known either.
+        emit_et_slice: True makes `et_slice` and `et_select` instructions of copies that
+            lie together and have no address at lowering. The program then runs only
+            where these ops are registered; see docs/et-slice.md.
 
     Raises:
         ValueError: a field has none of these values.
@@ -30,10 +35,15 @@ class AliasConfig:
     enabled: bool = True
     memory_growth: Literal["never", "allow"] = "never"
     min_alignment: int = 1
+    emit_et_slice: bool = False
 
     def __post_init__(self) -> None:
-        if type(self.enabled) is not bool:
-            raise ValueError(f"enabled is {self.enabled!r}, not True or False")
+        for name, value in [
+            ("enabled", self.enabled),
+            ("emit_et_slice", self.emit_et_slice),
+        ]:
+            if type(value) is not bool:
+                raise ValueError(f"{name} is {value!r}, not True or False")
         if self.memory_growth not in ("never", "allow"):
             raise ValueError(
                 f'memory_growth is {self.memory_growth!r}, not "never" or "allow"'

@@ -4,16 +4,25 @@
 # This source code is licensed under the BSD-style license found in the
 # LICENSE file in the root directory of this source tree.
 
-"""Emission of aliases: no instruction, and a clear error where there is no address."""
+"""Emission of aliases: no instruction, or one that places them at run time."""
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 from executorch.exir.emit import _emitter as upstream
 from executorch.exir.error import InternalError
+from executorch.exir.schema import Instruction, KernelCall
 from executorch_slice.exir import memory
+from executorch_slice.exir.passes.replace_view_copy_with_view_pass import _ViewSpec
 from torch.fx import Node
 
 _upstream_call_function = upstream._Emitter.call_function
+
+# Instructions of kernels/prim_ops. Arguments: the alias op's, then `out`.
+_KERNELS = {
+    memory.slice: "executorch_prim::et_slice",
+    memory.select: "executorch_prim::et_select",
+}
+_SLICE_DEFAULTS = (0, None, None, 1)  # dim, start, end, step
 
 
 def call_function(
@@ -23,11 +32,12 @@ def call_function(
 
     A static planned alias is a tensor value with its root's `mem_id` and its own
     offset. It needs no instruction and no operator; where only other such aliases
-    read it, not even the value.
+    read it, not even the value. A slice or select with a spec that was never meant to
+    be planned becomes an `et_slice` or `et_select`, as a view becomes an `et_view`.
 
     Raises:
-        InternalError: an alias has no address, because its root is not planned or
-            its shape is dynamic.
+        InternalError: a part of a root has no address, because the root is not planned
+            or its shape is dynamic.
     """
     if target not in memory.ALIAS_OPS:
         return _upstream_call_function(self, target, args, kwargs)
@@ -36,6 +46,8 @@ def call_function(
         return self._emit_spec(self.node.meta["spec"]) if is_read else None
     if target is upstream.memory.view:
         return _upstream_call_function(self, target, args, kwargs)
+    if not isinstance(self.node.meta["spec"], _ViewSpec):
+        return _emit_kernel(self, target, args)
     spec, root = self.node.meta["spec"], memory.alias_root(self.node)
     cause = "has a dynamic shape" if spec.is_dynamic_shape_tensor else "is not planned"
     raise InternalError(
@@ -47,6 +59,17 @@ def call_function(
             "remove_view_copy=False), which switches aliases off.",
         )
     )
+
+
+def _emit_kernel(self: Any, target: Any, args: Sequence[Any]) -> Any:
+    """The instruction that points `out`, which has no memory, into that of args[0]."""
+    if target is memory.slice:
+        args = (*args, *_SLICE_DEFAULTS[len(args) - 1 :])
+    out = self._emit_spec(self.node.meta["spec"])
+    values = [self._emit_argument(arg, None).id for arg in args]
+    index, _ = self._get_operator(name=_KERNELS[target], overload="default")
+    self.chain.instructions.append(Instruction(KernelCall(index, [*values, out.id])))
+    return out
 
 
 def _has_address(node: Node) -> bool:

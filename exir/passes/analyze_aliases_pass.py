@@ -8,10 +8,7 @@
 
 from typing import Dict, Iterator, List, Optional, Set
 
-import torch
-from executorch.exir.sym_util import eval_shape_upper_bound
-from executorch.exir.tensor import num_bytes_from_shape_and_dtype, TensorSpec
-from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy, PlannedMemory
+from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
 from executorch_slice.exir.alias_decision import Decision
 from executorch_slice.exir.alias_effects import (
     CONTROL_FLOW,
@@ -19,14 +16,12 @@ from executorch_slice.exir.alias_effects import (
     OWNS_RESULTS,
     scanned_rows,
 )
-from executorch_slice.exir.alias_layout import overload_of
+from executorch_slice.exir.alias_layout import overload_of, upper_bound_nbytes
+from executorch_slice.exir.alias_roots import PlannedMemory
 from executorch_slice.exir.alias_selection import select_aliases
 from executorch_slice.exir.arena_model import ArenaModel
 from executorch_slice.exir.capture._config import AliasConfig
-from executorch_slice.exir.memory_planning import (
-    share_inplace_specs,
-    with_reserved,
-)
+from executorch_slice.exir.memory_planning import share_inplace_specs, with_reserved
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -69,7 +64,12 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
                     share_inplace_specs(module)
                 rows |= scanned_rows(module)
                 self.analyses[module] = AliasAnalysis(
-                    module, self.memory, not name, rows, self.config.enabled
+                    module,
+                    self.memory,
+                    not name,
+                    rows,
+                    self.config.enabled,
+                    self.config.emit_et_slice,
                 )
         if self.config.enabled and self.memory.trusted:
             self._select()
@@ -122,9 +122,9 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
             op=str(overload_of(copy.source)),
             verdict=copy.verdict,
             reason=copy.reason,
-            nbytes=_upper_bound_nbytes(copy.node.meta.get("spec")),
+            nbytes=upper_bound_nbytes(copy.node.meta.get("spec")),
             base=prefix + copy.root.name,
-            byte_offset=copy.byte_offset if copy.layout is not None else None,
+            byte_offset=(copy.byte_offset if copy.layout and copy.is_located else None),
             growth=copy.growth,
         )
 
@@ -137,13 +137,3 @@ def analysed(
         analysis = AnalyzeAliasesPass()
         analysis(graph_module)
     return analysis
-
-
-def _upper_bound_nbytes(spec: object) -> int:
-    """Bytes of a tensor at the upper bound of its sizes; 0 where it has none."""
-    if not isinstance(spec, TensorSpec):
-        return 0
-    shape = eval_shape_upper_bound(spec.shape)
-    if not all(isinstance(size, int) for size in shape):
-        return 0
-    return num_bytes_from_shape_and_dtype(torch.Size(shape), spec.dtype)

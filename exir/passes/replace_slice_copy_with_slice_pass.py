@@ -13,13 +13,7 @@ from executorch.exir import memory
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir import memory as alias_memory
 from executorch_slice.exir.alias_analysis import Copy
-from executorch_slice.exir.alias_layout import (
-    family_of,
-    named_arguments,
-    overload_of,
-    PIECE_FAMILY,
-    SLICE_FAMILY,
-)
+from executorch_slice.exir.alias_layout import family_of, named_arguments, overload_of
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     analysed,
     AnalyzeAliasesPass,
@@ -33,13 +27,14 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 
 class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
-    """Turns the copies that are safe aliases, other than views, into alias nodes.
+    """Turns the copies that lie in their bases, other than views, into alias nodes.
 
     `slice_copy`, `narrow_copy` and pieces of a split become `memory.slice`,
     `select_copy` and pieces of an unbind `memory.select`; what has all bytes of its
     base, as clones and most squeezes have, becomes `memory.view`. A split of which
     every piece is an alias disappears. During memory planning an alias shares the
-    storage of its root.
+    storage of its root. One that an instruction places when the program runs keeps the
+    spec it had, which is not planned.
 
     Run it after SpecPropPass and ReplaceViewCopyWithViewPass, before ToOutVarPass.
 
@@ -73,13 +68,14 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
                     assert spec.mem_offset is None, f"{node} is planned already"
 
     def ensures(self, graph_module: GraphModule) -> None:
-        """Each alias has a _ViewSpec inside its root, and `output` uses none."""
+        """Each placed alias has a _ViewSpec in its root, and `output` uses no alias."""
+        moved = {copy.node for copy in self._analysed.copies() if copy.moved}
         for module in graph_module.modules():
             for node in module.graph.nodes if isinstance(module, GraphModule) else ():
                 if alias_memory.is_alias(node):
                     spec = node.meta["spec"]
                     root = alias_memory.alias_root(node).meta["spec"]
-                    if node.target is not memory.view:
+                    if node.target is not memory.view and node not in moved:
                         assert isinstance(spec, _ViewSpec) and spec._base is root, node
                     assert all(user.op != "output" for user in node.users), node
 
@@ -87,11 +83,11 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
 def _rewrite(copy: Copy) -> None:
     """Points `copy.node` at its base, with an alias op that says which part."""
     node, layout = copy.node, copy.layout
-    assert layout is not None, f"{node} is an alias without a layout"
-    if copy.is_whole or copy.family not in SLICE_FAMILY | PIECE_FAMILY:
-        node.target, node.args = memory.view, (copy.base, list(layout.size))
-    else:
+    if copy.is_slice:
         node.target, node.args = _alias_call(copy)
+    else:
+        assert layout is not None, f"{node} is an alias without a layout"
+        node.target, node.args = memory.view, (copy.base, list(layout.size))
     node.kwargs = {}
     node.meta["spec"] = joined_spec(copy)
 

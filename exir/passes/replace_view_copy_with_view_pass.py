@@ -112,8 +112,10 @@ class _ViewSpec(upstream._ViewSpec):
         """Upstream's, if what the guards look at has changed since they passed."""
         own = object.__getattribute__(self, "__dict__")
         base = self._base
+        # To compare a size that depends on data would raise.
+        shape = [n if isinstance(n, int) else str(n) for n in own.get("shape", ())]
         seen = (
-            (own.get("shape_dynamism"), tuple(own.get("shape", ()))),
+            (own.get("shape_dynamism"), shape),
             (base.is_sparse, base.layout, base.scalar_type, base.shape_dynamism),
         )
         if seen != own.get("_passed_guards"):
@@ -133,6 +135,7 @@ class _ViewSpec(upstream._ViewSpec):
 
 # Such roots have a planned offset, but their values point elsewhere when the program
 # runs. Their views keep specs of their own, which stay unplanned: `et_view` instead.
+# (A copy that is `moved` lies in such a value, whatever its root.)
 _MOVED_AT_RUN_TIME = frozenset(
     {
         Reason.CONTROL_FLOW_OPERAND,
@@ -143,13 +146,13 @@ _MOVED_AT_RUN_TIME = frozenset(
 
 
 def joined_spec(copy: Copy) -> TensorSpec:
-    """The spec of a copy that lies in its base: if it is an alias, bytes of the root's."""
+    """The spec of a copy that lies in its base: an alias gets a part of its root's."""
     spec = copy.node.meta["spec"]
     if not copy.kernel:
         return _ViewSpec(
             copy.root.meta["spec"], spec.shape, copy.byte_offset, spec.dim_order
         )
-    if copy.reason in _MOVED_AT_RUN_TIME:
+    if copy.moved or copy.reason in _MOVED_AT_RUN_TIME:
         return spec
     return _ViewSpec(copy.base.meta["spec"], copy.node.meta["val"].shape)
 

@@ -13,9 +13,9 @@ from typing import Any, List, Optional
 from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch.exir.program import _program as upstream
-from executorch_slice.exir.alias_analysis import PlannedMemory
 from executorch_slice.exir.alias_decision import Decision
 from executorch_slice.exir.alias_effects import OWNS_RESULTS
+from executorch_slice.exir.alias_roots import PlannedMemory
 from executorch_slice.exir.capture._config import AliasConfig, ExecutorchBackendConfig
 from executorch_slice.exir.memory import COPY_OPS, is_alias
 from executorch_slice.exir.passes.analyze_aliases_pass import (

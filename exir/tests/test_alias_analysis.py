@@ -10,9 +10,10 @@ from typing import Any, Optional
 import torch
 from alias_testing import GraphBuilder
 from executorch.exir.dialects._ops import ops
-from executorch_slice.exir.alias_analysis import AliasAnalysis, PlannedMemory
+from executorch_slice.exir.alias_analysis import AliasAnalysis
 from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.alias_effects import MemoryEffects
+from executorch_slice.exir.alias_roots import PlannedMemory
 from parameterized import parameterized
 from torch.fx import Node
 

@@ -358,6 +358,7 @@ def test_min_alignment_of_roots_placed_later(
         {"memory_growth": "sometimes"},
         {"min_alignment": 0},
         {"min_alignment": "16"},
+        {"emit_et_slice": 1},
     ],
 )
 def test_bad_config(options: Dict[str, Any]) -> None:

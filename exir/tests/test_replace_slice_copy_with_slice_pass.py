@@ -14,7 +14,7 @@ from executorch.exir import memory
 from executorch.exir.passes.replace_slice_copy_with_slice_pass import (
     ReplaceSliceCopyWithSlicePass,
 )
-from executorch_slice.exir.alias_analysis import PlannedMemory
+from executorch_slice.exir.alias_roots import PlannedMemory
 from executorch_slice.exir.memory import alias_root
 from executorch_slice.exir.passes.analyze_aliases_pass import AnalyzeAliasesPass
 from executorch_slice.exir.passes.replace_view_copy_with_view_pass import (
@@ -166,4 +166,4 @@ class TestReplaceSliceCopyWithSlicePass(unittest.TestCase):
         )
         self.assertEqual((second.verdict, second.reason.name), ("copy", "NOT_DENSE"))
         self.assertEqual((second.nbytes, second.byte_offset), (8, None))
-        self.assertIn("do not lie together", str(second))
+        self.assertIn("do not lie in its base", str(second))

@@ -4,7 +4,7 @@
 # This source code is licensed under the BSD-style license found in the
 # LICENSE file in the root directory of this source tree.
 
-"""What lies where in the arenas while a planned program is replayed."""
+"""What lies where while a planned program is replayed, and what should lie there."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
@@ -164,3 +164,65 @@ def holds(
         which = "what else" if content.node == want.node else "what"
         return f"{which} {content.node} wrote"
     return None if origin == at else f"byte {origin} of it instead of byte {at}"
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor at run time.
+
+    Attributes:
+        key: its arena, or what stands for memory outside of all arenas.
+        start, nbytes: its bytes.
+        want: what they must hold, as pieces that count from its own first byte.
+        contains: whether the tensor lies somewhere in these bytes, where the run will
+            tell.
+    """
+
+    key: Hashable
+    start: int
+    nbytes: int
+    want: List[Piece]
+    contains: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.start + self.nbytes
+
+
+@dataclass(eq=False)
+class Either:
+    """What a cond hands out: one value or the other, by the branch that ran."""
+
+    cond: Hashable
+    sides: Tuple[Any, Any]
+
+
+def sides_of(value: Any, world: World) -> Iterator[Tuple[Value, World]]:
+    """Each value that `value` may be, with the branches that make it so."""
+    if isinstance(value, Value):
+        yield value, world
+    elif isinstance(value, Either):
+        for side, one in enumerate(value.sides):
+            if world.get(value.cond, side) == side:
+                yield from sides_of(one, {**world, value.cond: side})
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from sides_of(item, world)
+
+
+def values_of(value: Any) -> List[Value]:
+    return [one for one, _ in sides_of(value, {})]
+
+
+def cut_pieces(pieces: List[Piece], start: int, end: int) -> List[Piece]:
+    """Bytes `start` to `end` of what `pieces` describe, counted from `start`."""
+    return [
+        Piece(
+            max(piece.start, start) - start,
+            min(piece.end, end) - start,
+            piece.content,
+            piece.origin + max(start - piece.start, 0),
+        )
+        for piece in pieces
+        if piece.start < end and piece.end > start
+    ]

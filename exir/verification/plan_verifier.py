@@ -12,7 +12,7 @@ the bytes that a value is made of, wherever it is read.
 """
 
 import operator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Dict, Hashable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -20,9 +20,14 @@ from executorch.exir import memory
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir import memory as alias_memory
 from executorch_slice.exir.verification.arena_contents import (
+    cut_pieces,
+    Either,
     holds,
     Memory,
     Piece,
+    sides_of,
+    Value,
+    values_of,
     World,
     Write,
 )
@@ -45,34 +50,6 @@ class PlanVerificationError(RuntimeError):
             f"{super().__str__()} Please report it; AliasConfig(enabled=False) lowers "
             "without aliases, and executorch_slice.disabled() as stock ExecuTorch does."
         )
-
-
-@dataclass(eq=False)
-class Value:
-    """A tensor at run time.
-
-    Attributes:
-        key: its arena, or what stands for memory outside of all arenas.
-        start, nbytes: its bytes.
-        want: what they must hold, as pieces that count from its own first byte.
-    """
-
-    key: Hashable
-    start: int
-    nbytes: int
-    want: List[Piece]
-
-    @property
-    def end(self) -> int:
-        return self.start + self.nbytes
-
-
-@dataclass(eq=False)
-class Either:
-    """What a cond hands out: one value or the other, by the branch that ran."""
-
-    cond: Hashable
-    sides: Tuple[Any, Any]
 
 
 def verify_plan(program: ExportedProgram) -> None:
@@ -144,7 +121,7 @@ class _Replay:
 
     def check(self, value: Any, reader: str) -> None:
         """Raises unless `value` holds what it must, in every world still possible."""
-        for one, world in _sides(value, self.world):
+        for one, world in sides_of(value, self.world):
             for want in one.want:
                 low, high = one.start + want.start, one.start + want.end
                 for piece in self.memory.arena(one.key).read(low, high):
@@ -181,7 +158,7 @@ class _Replay:
         for argument in [*read, *updated]:
             self.check(self.values.get(argument), self._name(node))
         results = self._results(node, written)
-        filled = _values([results, *(self.values.get(n) for n, _ in written)])
+        filled = values_of([results, *(self.values.get(n) for n, _ in written)])
         for value in filled:
             for argument in read:
                 self._check_apart(value, self.values.get(argument), node, argument)
@@ -232,7 +209,7 @@ class _Replay:
     def _alias(self, node: Node) -> Any:
         """A part of the value of its base: elided, or placed there at run time."""
         base, spec = node.all_input_nodes[0], node.meta["spec"]
-        offset = 0
+        offset: Optional[int] = 0
         if node.target is not memory.view:
             offset = _offset_in(node, base.meta["spec"], spec)
         placed = None
@@ -244,13 +221,16 @@ class _Replay:
                 return Either(value.cond, tuple(map(part_of, value.sides)))
             if value is None:
                 return None
+            if offset is None or value.contains:
+                _check_unplaced(self._name(node), spec)
+                return replace(value, contains=True)
             nbytes = value.nbytes if placed is None else placed.nbytes
             if offset + nbytes > value.nbytes:
                 raise PlanVerificationError(
                     f"{self._name(node)} stands for bytes {offset} to "
                     f"{offset + nbytes} of {base.name}, which has {value.nbytes} bytes."
                 )
-            want = _cut(value.want, offset, offset + nbytes)
+            want = cut_pieces(value.want, offset, offset + nbytes)
             if placed is None or not isinstance(placed.key, int):
                 return Value(value.key, value.start + offset, nbytes, want)
             return Value(placed.key, placed.start, nbytes, want)
@@ -288,7 +268,7 @@ class _Replay:
             replay = self._enter(body, self.memory, self.world)
             replay.run(*results[: len(carried)], *items, *self._leaves(operands))
             self.check(results[len(carried) :], f"the next round of {self._name(node)}")
-            for value in _values(results):
+            for value in values_of(results):
                 self._overwrite(value, self._name(node))
         self.values[node] = results
 
@@ -324,7 +304,7 @@ class _Replay:
         index = node.meta.get("_share_alloc_with_arg_idx")
         if isinstance(index, int) and node.args[index] is argument:
             return
-        for other in _values(read):
+        for other in values_of(read):
             same_bytes = (value.start, value.end) == (other.start, other.end)
             if node.target is _COPY and same_bytes:
                 continue
@@ -334,23 +314,6 @@ class _Replay:
                     f"{self._name(node)} writes bytes {low} to {high} of arena "
                     f"{value.key}, while it reads {argument.name} from there."
                 )
-
-
-def _sides(value: Any, world: World) -> Iterator[Tuple[Value, World]]:
-    """Each value that `value` may be, with the branches that make it so."""
-    if isinstance(value, Value):
-        yield value, world
-    elif isinstance(value, Either):
-        for side, one in enumerate(value.sides):
-            if world.get(value.cond, side) == side:
-                yield from _sides(one, {**world, value.cond: side})
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _sides(item, world)
-
-
-def _values(value: Any) -> List[Value]:
-    return [one for one, _ in _sides(value, {})]
 
 
 def _written_arguments(node: Node) -> Iterator[Tuple[Node, bool]]:
@@ -366,8 +329,23 @@ def _written_arguments(node: Node) -> Iterator[Tuple[Node, bool]]:
                     yield leaf, argument.is_out
 
 
-def _offset_in(node: Node, base: TensorSpec, spec: TensorSpec) -> int:
-    """Bytes from the start of its base to an alias, as its op means it."""
+def _check_unplaced(name: str, spec: TensorSpec) -> None:
+    """What lies where the run will tell has no place in the plan."""
+    if spec.mem_offset is not None:
+        raise PlanVerificationError(
+            f"{name} has byte {spec.mem_offset} of arena {spec.mem_id}, but it lies "
+            "where only the run will tell."
+        )
+
+
+def _offset_in(node: Node, base: TensorSpec, spec: TensorSpec) -> Optional[int]:
+    """Bytes from the start of its base to an alias, as its op means it.
+
+    None where sizes or bounds are known only at run time.
+    """
+    is_static = base.is_static_shape_tensor and spec.is_static_shape_tensor
+    if not is_static or any(isinstance(arg, Node) for arg in node.args[1:]):
+        return None
     meta = torch.empty_strided(base.shape, base.stride, dtype=base.dtype, device="meta")
     view = node.target(meta, *node.args[1:])  # type: ignore[operator]
     shape, stride = list(spec.shape), list(spec.stride)
@@ -381,20 +359,6 @@ def _offset_in(node: Node, base: TensorSpec, spec: TensorSpec) -> int:
             f"but its base has {list(view.shape)} and {list(view.stride())} there."
         )
     return int(view.storage_offset()) * view.itemsize if view.numel() else 0
-
-
-def _cut(pieces: List[Piece], start: int, end: int) -> List[Piece]:
-    """Bytes `start` to `end` of what `pieces` describe, counted from `start`."""
-    return [
-        Piece(
-            max(piece.start, start) - start,
-            min(piece.end, end) - start,
-            piece.content,
-            piece.origin + max(start - piece.start, 0),
-        )
-        for piece in pieces
-        if piece.start < end and piece.end > start
-    ]
 
 
 def _fail(value: Value, reader: str, writer: str, wrong: str, piece: Piece) -> None:
