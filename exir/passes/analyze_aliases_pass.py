@@ -6,6 +6,8 @@
 
 """Analyses a method once, for all passes that apply what it decides."""
 
+import re
+from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Set
 
 import torch
@@ -23,15 +25,13 @@ from executorch_slice.exir.alias_layout import overload_of
 from executorch_slice.exir.alias_selection import select_aliases
 from executorch_slice.exir.arena_model import ArenaModel
 from executorch_slice.exir.capture._config import AliasConfig
-from executorch_slice.exir.memory_planning import (
-    share_inplace_specs,
-    with_reserved,
-)
+from executorch_slice.exir.memory_planning import share_inplace_specs, with_reserved
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 DECISIONS_KEY = "alias_decisions"
 PLAN_IS_TRUSTED_KEY = "alias_plan_is_trusted"
+_TORCH = str(Path(torch.__file__).parent)
 
 
 class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
@@ -126,6 +126,7 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
             base=prefix + copy.root.name,
             byte_offset=copy.byte_offset if copy.layout is not None else None,
             growth=copy.growth,
+            source=_source_line(copy.node),
         )
 
 
@@ -137,6 +138,17 @@ def analysed(
         analysis = AnalyzeAliasesPass()
         analysis(graph_module)
     return analysis
+
+
+def _source_line(node: Node) -> str:
+    """The innermost line outside of PyTorch that `node` comes from, or ""."""
+    frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [
+        (path, line)
+        for path, line in frames
+        if not path.startswith(_TORCH) and "-packages/torch/" not in path
+    ]
+    return "{0.name}:{1}".format(Path(own[-1][0]), own[-1][1]) if own else ""
 
 
 def _upper_bound_nbytes(spec: object) -> int:

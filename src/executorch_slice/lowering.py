@@ -1,0 +1,181 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Lowers saved programs as the commands are asked to, and names what comes out."""
+
+import copy
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from executorch.exir import EdgeProgramManager, ExecutorchProgramManager, to_edge
+from executorch.exir.program import to_edge_transform_and_lower
+from executorch.exir.schema import ExecutionPlan, Tensor
+from executorch.exir.tensor import scalar_type_enum, TensorSpec
+from executorch_slice import AliasConfig, ExecutorchBackendConfig
+from executorch_slice.arena_layout import Arena, arenas
+from executorch_slice.compare import (
+    all_pairs,
+    close,
+    LoadedProgram,
+    lower,
+    lower_stock,
+    same_bits,
+)
+from executorch_slice.exir.memory import is_alias
+from executorch_slice.exir.verification.plan_verifier import PlanVerificationError
+from executorch_slice.exit_codes import CommandError, ExitCode
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+
+@dataclass(frozen=True)
+class LoweringOptions:
+    """What a command was asked for: see `AliasConfig`.
+
+    Attributes:
+        backend: "xnnpack", or None for portable kernels.
+        min_alignment: bytes.
+    """
+
+    backend: Optional[str]
+    memory_growth: Any
+    min_alignment: int
+
+
+def to_edge_program(
+    exported: ExportedProgram, options: LoweringOptions
+) -> EdgeProgramManager:
+    """Raises CommandError where ExecuTorch cannot lower the program."""
+    try:
+        if options.backend is None:
+            return to_edge(exported)
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+            XnnpackPartitioner,
+        )
+
+        return to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()])
+    except Exception as error:
+        raise _lowering_failed(error) from error
+
+
+def lower_aliased(
+    edge: EdgeProgramManager, options: LoweringOptions
+) -> ExecutorchProgramManager:
+    """Lowers a copy of `edge`, and proves its memory plan.
+
+    Raises:
+        CommandError: ExecuTorch cannot lower it, or the plan is wrong.
+    """
+    alias = AliasConfig(
+        memory_growth=options.memory_growth, min_alignment=options.min_alignment
+    )
+    try:
+        return lower(edge, ExecutorchBackendConfig(alias=alias))
+    except PlanVerificationError as error:
+        raise CommandError(ExitCode.FAILED_CHECK, f"wrong plan: {error}") from error
+    except Exception as error:
+        raise _lowering_failed(error) from error
+
+
+def lower_without_aliases(edge: EdgeProgramManager) -> ExecutorchProgramManager:
+    """Lowers a copy of `edge` as stock ExecuTorch does.
+
+    Raises:
+        CommandError: ExecuTorch cannot lower it.
+    """
+    try:
+        return lower_stock(edge)
+    except Exception as error:
+        raise _lowering_failed(error) from error
+
+
+def run_on_examples(
+    exported: ExportedProgram,
+    stock: ExecutorchProgramManager,
+    aliased: ExecutorchProgramManager,
+) -> str:
+    """Runs all three on the example inputs that were exported; says how it went.
+
+    Raises:
+        CommandError: the outputs are neither stock's bit for bit nor eager's within
+            float32 rounding.
+    """
+    if exported.example_inputs is None:
+        return "not run: the file holds no example inputs"
+    args, kwargs = exported.example_inputs
+    inputs = pytree.tree_leaves((args, kwargs))
+    try:
+        got = LoadedProgram(aliased)(*copy.deepcopy(inputs))
+        want = LoadedProgram(stock)(*copy.deepcopy(inputs))
+    except RuntimeError as error:
+        return f"not run: {_first_line(error)}"
+    if all_pairs(same_bits, got, want):
+        return "outputs on the example inputs equal stock's bit for bit"
+    args, kwargs = copy.deepcopy((args, kwargs))
+    if all_pairs(close, got, pytree.tree_leaves(exported.module()(*args, **kwargs))):
+        return "outputs on the example inputs equal eager's; stock's are others"
+    raise CommandError(
+        ExitCode.FAILED_CHECK, "outputs on the example inputs differ from stock's"
+    )
+
+
+def program_arenas(manager: ExecutorchProgramManager) -> list[Arena]:
+    """The arenas of all methods, with the names of their graphs."""
+    return [
+        arena
+        for plan in manager.executorch_program.execution_plan
+        for arena in arenas(plan, _value_names(manager, plan))
+    ]
+
+
+def _value_names(
+    manager: ExecutorchProgramManager, plan: ExecutionPlan
+) -> dict[int, str]:
+    """Names of nodes for planned values.
+
+    A program does not hold them. Values are emitted in the order of the graph, so those
+    of one place, shape and dtype are the nodes of the same, one by one.
+    """
+    named: dict[int, tuple[TensorSpec, str]] = {}
+    for node in manager.exported_program(plan.name).graph.nodes:
+        if node.op == "output" or is_alias(node) and all(map(is_alias, node.users)):
+            continue  # an alias that only aliases read has no value
+        specs = pytree.tree_leaves(node.meta.get("spec"))
+        for at, spec in enumerate(specs):
+            if isinstance(spec, TensorSpec) and spec.mem_offset is not None:
+                known = named.get(id(spec))
+                if known is None or known[1].startswith("alloc"):
+                    name = node.name if len(specs) == 1 else f"{node.name}.{at}"
+                    named[id(spec)] = spec, name
+    names = defaultdict[Any, deque[str]](deque)
+    for spec, name in named.values():
+        dtype = scalar_type_enum(spec.dtype)
+        place = spec.mem_id, spec.mem_offset, tuple(map(int, spec.shape)), dtype
+        names[place].append(name)
+    found = {}
+    for value, evalue in enumerate(plan.values):
+        tensor = evalue.val
+        if isinstance(tensor, Tensor) and tensor.allocation_info is not None:
+            at_ = tensor.allocation_info
+            place = (
+                at_.memory_id,
+                at_.memory_offset,
+                tuple(tensor.sizes),
+                tensor.scalar_type,
+            )
+            if names[place]:
+                found[value] = names[place].popleft()
+    return found
+
+
+def _lowering_failed(error: Exception) -> CommandError:
+    message = f"ExecuTorch cannot lower the program: {_first_line(error)}"
+    return CommandError(ExitCode.LOWERING, message)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), repr(error))
