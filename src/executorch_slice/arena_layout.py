@@ -14,7 +14,7 @@ tensor has written.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from executorch.exir.schema import ExecutionPlan, Tensor
 from executorch.exir.tensor import get_scalar_type
@@ -60,6 +60,13 @@ class PlannedTensor:
         return self.byte_offset + self.nbytes
 
 
+class KnownValue(NamedTuple):
+    """What the graph says of a value: its node's name, and whether it is an alias."""
+
+    name: str
+    is_alias: bool
+
+
 @dataclass(frozen=True)
 class Arena:
     """A memory buffer of a method, and its tensors by offset, roots before aliases.
@@ -86,21 +93,22 @@ def tensor_nbytes(tensor: Tensor) -> int:
     return nbytes
 
 
-def arenas(plan: ExecutionPlan, names: Mapping[int, str]) -> list[Arena]:
+def arenas(plan: ExecutionPlan, known: Mapping[int, KnownValue]) -> list[Arena]:
     """The arenas of a method, in order; those without bytes are left out.
 
     Args:
         plan: of the method.
-        names: what values are called; a value that has no name here gets its index
-            and the operator that writes it.
+        known: what the graph says of values. A value that is not known gets its index
+            and the operator that writes it as name; an alias that only a delegate reads
+            may be taken for one of its outputs.
     """
     accesses = accesses_of(plan)
-    tensors = _planned_tensors(plan, accesses, names)
+    tensors = _planned_tensors(plan, accesses, known)
     state = [value for value in tensors if plan.values[value].val.data_buffer_idx]
-    state += _Replay(plan, tensors).run(accesses, state)
+    state += _Replay(plan, tensors, known).run(accesses, state)
     # A buffer before its slices, though one of these may be read first.
     state.sort(key=lambda value: (-tensors[value].nbytes, value))
-    replay = _Replay(plan, tensors)
+    replay = _Replay(plan, tensors, known)
     replay.run(accesses, state)
     return [
         _arena(plan.name, index, nbytes, len(accesses), replay.met)
@@ -110,7 +118,7 @@ def arenas(plan: ExecutionPlan, names: Mapping[int, str]) -> list[Arena]:
 
 
 def _planned_tensors(
-    plan: ExecutionPlan, accesses: list[Access], names: Mapping[int, str]
+    plan: ExecutionPlan, accesses: list[Access], known: Mapping[int, KnownValue]
 ) -> dict[int, PlannedTensor]:
     writers = {value: "input" for value in plan.inputs}
     for access in accesses:
@@ -121,9 +129,10 @@ def _planned_tensors(
         tensor = evalue.val
         if isinstance(tensor, Tensor) and tensor.allocation_info is not None:
             writer = writers.get(value, "")
+            unnamed = f"%{value} {writer}".rstrip()
             tensors[value] = PlannedTensor(
                 value=value,
-                name=names.get(value) or f"%{value} {writer}".rstrip(),
+                name=known[value].name if value in known else unnamed,
                 writer=writer,
                 arena=tensor.allocation_info.memory_id,
                 byte_offset=tensor.allocation_info.memory_offset,
@@ -180,10 +189,17 @@ class _Writers:
 class _Replay:
     """Follows the instructions of a method, and what they leave in its arenas."""
 
-    def __init__(self, plan: ExecutionPlan, tensors: dict[int, PlannedTensor]) -> None:
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        tensors: dict[int, PlannedTensor],
+        known: Mapping[int, KnownValue],
+    ) -> None:
         self.plan = plan
+        self.known = known
         self.tensors = tensors
         self.met: dict[int, PlannedTensor] = {}
+        self.last_use: dict[int, int] = {}
         self.writers = {t.arena: _Writers() for t in tensors.values()}
 
     def run(self, accesses: list[Access], state: list[int]) -> list[int]:
@@ -193,13 +209,18 @@ class _Replay:
             accesses: of the instructions, in order.
             state: values in use from the first instruction to the last, larger first.
         """
+        for at, access in enumerate(accesses):
+            for value in (*access.reads, *access.unsure, *access.writes):
+                self.last_use[value] = at
+        for value in (*state, *self.plan.outputs):
+            self.last_use[value] = len(accesses)
         for value in (*state, *self.plan.inputs):
             self._read(value, 0)
         unwritten = []
         for at, access in enumerate(accesses):
             unwritten += [value for value in access.reads if self._read(value, at)]
             for value in access.unsure:
-                if self._lies_inside(value):
+                if self._is_input(value, at):
                     self._read(value, at)
                 else:
                     self._write(value, at)
@@ -209,12 +230,17 @@ class _Replay:
             self._read(value, max(len(accesses) - 1, 0))
         return unwritten
 
-    def _lies_inside(self, value: int) -> bool:
-        """Whether `value` is a part of what one larger tensor has written."""
+    def _is_input(self, value: int, at: int) -> bool:
+        """Whether a delegate reads `value` rather than writes it, by all one can see.
+
+        No output lies in a tensor that is used later.
+        """
+        if value in self.known:
+            return self.known[value].is_alias
         tensor = self.tensors[value]
         place = tensor.byte_offset, tensor.end
         root = self.writers[tensor.arena].only_writer(*place)
-        return root is not None and self.tensors[root].nbytes > tensor.nbytes
+        return root is not None and self.last_use[root] > at
 
     def _read(self, value: int, at: int) -> bool:
         """Whether nothing has written `value`, which is then a tensor of its own."""

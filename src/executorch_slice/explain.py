@@ -26,6 +26,7 @@ from executorch_slice.lowering import (
 from executorch_slice.memory_map import check_can_draw, draw
 from executorch_slice.tables import add_costs, cost_table, table
 from rich.console import Console
+from rich.status import Status
 
 
 def run_explain(
@@ -64,8 +65,9 @@ def run_explain(
         d for d in found if d.verdict == "copy" and d.reason.name in fail_on_copy
     ]
     if failing:
-        names = ", ".join(f"{d.node}: {d.reason.name}" for d in failing)
-        raise CommandError(ExitCode.FAILED_CHECK, f"copies stay: {names}")
+        first = f"{failing[0].node} ({failing[0].reason.name})"
+        message = f"--fail-on-copy: {len(failing):,} stay, the first is {first}"
+        raise CommandError(ExitCode.FAILED_CHECK, message)
     return ExitCode.DONE
 
 
@@ -103,7 +105,8 @@ def run_lower(
     return ExitCode.DONE
 
 
-def _progress(what: str) -> object:
+def _progress(what: str) -> Status:
+    """Shows that something takes long, on a terminal only."""
     return Console(stderr=True).status(what)
 
 

@@ -16,7 +16,7 @@ from executorch.exir.program import to_edge_transform_and_lower
 from executorch.exir.schema import ExecutionPlan, Tensor
 from executorch.exir.tensor import scalar_type_enum, TensorSpec
 from executorch_slice import AliasConfig, ExecutorchBackendConfig
-from executorch_slice.arena_layout import Arena, arenas
+from executorch_slice.arena_layout import Arena, arenas, KnownValue
 from executorch_slice.compare import (
     all_pairs,
     close,
@@ -124,52 +124,46 @@ def run_on_examples(
 
 
 def program_arenas(manager: ExecutorchProgramManager) -> list[Arena]:
-    """The arenas of all methods, with the names of their graphs."""
+    """The arenas of all methods, with what their graphs say of the tensors."""
     return [
         arena
         for plan in manager.executorch_program.execution_plan
-        for arena in arenas(plan, _value_names(manager, plan))
+        for arena in arenas(plan, _known_values(manager, plan))
     ]
 
 
-def _value_names(
+def _known_values(
     manager: ExecutorchProgramManager, plan: ExecutionPlan
-) -> dict[int, str]:
-    """Names of nodes for planned values.
+) -> dict[int, KnownValue]:
+    """The nodes of planned values, which a program does not hold.
 
-    A program does not hold them. Values are emitted in the order of the graph, so those
-    of one place, shape and dtype are the nodes of the same, one by one.
+    Values are emitted in the order of the graph, so those of one place, shape and dtype
+    are the nodes of the same, one by one.
     """
-    named: dict[int, tuple[TensorSpec, str]] = {}
+    nodes: dict[int, tuple[TensorSpec, KnownValue]] = {}
     for node in manager.exported_program(plan.name).graph.nodes:
         if node.op == "output" or is_alias(node) and all(map(is_alias, node.users)):
             continue  # an alias that only aliases read has no value
         specs = pytree.tree_leaves(node.meta.get("spec"))
         for at, spec in enumerate(specs):
             if isinstance(spec, TensorSpec) and spec.mem_offset is not None:
-                known = named.get(id(spec))
-                if known is None or known[1].startswith("alloc"):
+                # An alloc has no name of its own; its kernel comes next.
+                if id(spec) not in nodes or nodes[id(spec)][1].name.startswith("alloc"):
                     name = node.name if len(specs) == 1 else f"{node.name}.{at}"
-                    named[id(spec)] = spec, name
-    names = defaultdict[Any, deque[str]](deque)
-    for spec, name in named.values():
+                    nodes[id(spec)] = spec, KnownValue(name, is_alias(node))
+    places = defaultdict[Any, deque[KnownValue]](deque)
+    for spec, node in nodes.values():
         dtype = scalar_type_enum(spec.dtype)
-        place = spec.mem_id, spec.mem_offset, tuple(map(int, spec.shape)), dtype
-        names[place].append(name)
-    found = {}
+        places[spec.mem_id, spec.mem_offset, tuple(spec.shape), dtype].append(node)
+    known = {}
     for value, evalue in enumerate(plan.values):
-        tensor = evalue.val
-        if isinstance(tensor, Tensor) and tensor.allocation_info is not None:
-            at_ = tensor.allocation_info
-            place = (
-                at_.memory_id,
-                at_.memory_offset,
-                tuple(tensor.sizes),
-                tensor.scalar_type,
-            )
-            if names[place]:
-                found[value] = names[place].popleft()
-    return found
+        t = evalue.val
+        if isinstance(t, Tensor) and t.allocation_info is not None:
+            place = t.allocation_info.memory_id, t.allocation_info.memory_offset
+            there = places[(*place, tuple(t.sizes), t.scalar_type)]
+            if there:
+                known[value] = there.popleft()
+    return known
 
 
 def _lowering_failed(error: Exception) -> CommandError:

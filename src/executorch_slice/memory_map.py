@@ -7,6 +7,7 @@
 """Pictures of arenas: instructions across, bytes up, each tensor a box."""
 
 import io
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
 from html import escape
@@ -33,6 +34,7 @@ FONT = 7  # points
 GLYPH = 0.62 * FONT  # points that a letter is wide, at most on average
 LINE = 1.3 * FONT  # points
 MARGIN = 0.75  # inches around each panel
+_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "map", "hatch.linewidth": 0.3}
 SVG = "http://www.w3.org/2000/svg"
 
 
@@ -89,7 +91,7 @@ def draw(pictures: Mapping[str, list[Arena]], out: Path) -> None:
     """
     from matplotlib import rc_context
 
-    with writing(out), rc_context({"svg.fonttype": "none", "svg.hashsalt": "map"}):
+    with writing(out), rc_context(_STYLE):
         figure, details = _figure(pictures)
         if out.suffix == ".png":
             figure.savefig(out, dpi=100)
@@ -142,8 +144,8 @@ def _figure(pictures: Mapping[str, list[Arena]]) -> "tuple[Figure, dict[str, str
         dict.fromkeys((a.method, a.index) for p in pictures.values() for a in p)
     )
     longest = max((a.instructions for p in pictures.values() for a in p), default=1)
-    width = min(max(0.14 * longest, 7.0), 60.0)
-    height = min(max(0.03 * longest, 5.0), 9.0)
+    width = min(max(0.14 * longest, 9.0), 60.0)
+    height = min(max(0.03 * longest, 6.0), 9.0)
     columns, rows = len(pictures), max(len(keys), 1)
     size = (width + MARGIN) * columns + MARGIN, (height + MARGIN) * rows + MARGIN
     figure = Figure(figsize=size)
@@ -207,13 +209,14 @@ def _draw_arena(
                 gid=f"{group}-{at}",
             )
         )
-    for box, label, rotation in _labels(axes, drawn):
+    for name, label, rotation in labels(axes, drawn):
         axes.annotate(
-            box.tensor.name,
+            name,
             (label.left, label.bottom),
             xycoords="axes points",
             fontsize=FONT,
             rotation=rotation,
+            bbox={"facecolor": "white", "alpha": 0.8, "pad": 0.5, "linewidth": 0},
         )
     at = arena.peak_instruction + 0.5
     axes.axhline(arena.nbytes, color="black", linestyle="--", linewidth=1)
@@ -252,8 +255,12 @@ def _describe(tensor: PlannedTensor, arena: Arena) -> str:
     return "\n".join(lines)
 
 
-def _labels(axes: "Axes", drawn: list[Box]) -> Iterator[tuple[Box, Label, int]]:
-    """Where names fit: inside of their boxes, not on others; aliases choose first."""
+def labels(axes: "Axes", drawn: list[Box]) -> Iterator[tuple[str, Label, int]]:
+    """Names of tensors, where they fit, and the degrees by which they are turned.
+
+    A name stands inside of its box and not on another one. It is short where it does
+    not fit in full, and left out where it does not fit at all. Aliases choose first.
+    """
     points = POINTS_PER_INCH / axes.get_figure().dpi
     to_points = axes.transData + axes.transAxes.inverted()
     box_size = axes.get_window_extent()
@@ -266,16 +273,28 @@ def _labels(axes: "Axes", drawn: list[Box]) -> Iterator[tuple[Box, Label, int]]:
         return Label(x0 * across, y0 * up, (x1 - x0) * across, (y1 - y0) * up)
 
     taken: dict[int, list[Label]] = {}
+    aliased: dict[int, list[Label]] = {}
     for box in sorted(drawn, key=lambda box: box.tensor.root is None):
         root = box.tensor.root
-        others = taken.setdefault(box.tensor.value if root is None else root, [])
+        key = box.tensor.value if root is None else root
+        others = taken.setdefault(key, [])
+        if root is None:
+            others += aliased.get(key, ())
         inside = area(box)
-        found = _free_place(box.tensor.name, inside, others)
-        if found is not None:
-            yield box, *found
+        name = box.tensor.name
+        for name in (name, _short(name)):
+            found = _free_place(name, inside, others)
+            if found is not None:
+                yield name, *found
+                others.append(found[0])
+                break
         if root is not None:
-            # A root's name stays off its aliases; an alias's only off other names.
-            others.append(found[0] if found else inside)
+            aliased.setdefault(root, []).append(inside)
+
+
+def _short(name: str) -> str:
+    """`name` without what most names of nodes have in common."""
+    return re.sub(r"^aten_|_copy|_default|_tensor", "", name, flags=re.IGNORECASE)
 
 
 def _free_place(
