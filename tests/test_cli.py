@@ -16,10 +16,13 @@ from typing import Any, Dict, List, Tuple
 import pytest
 import torch
 from executorch.exir import ExecutorchProgramManager, to_edge
+from executorch.extension.pybindings.portable_lib import (
+    _load_for_executorch_from_buffer,
+)
 from executorch_slice import decisions
 from executorch_slice.arena_layout import Arena, arenas
 from executorch_slice.cli import main
-from executorch_slice.compare import LoadedProgram, lower, lower_stock
+from executorch_slice.compare import lower, lower_stock
 from executorch_slice.demo_models import gru
 from executorch_slice.lowering import program_arenas
 from executorch_slice.memory_map import boxes, draw, labels
@@ -81,6 +84,12 @@ class Files:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def grus() -> List[ExecutorchProgramManager]:
+    module, inputs = gru()
+    return lowered(module, *inputs)
 
 
 def run(*args: Any) -> int:
@@ -160,17 +169,9 @@ def test_lower_writes_a_program_that_runs(
     if not backend:
         assert re.search(r"out\.pte +2 -> 0 ", printed)
         x = torch.randn(4, 8)
-        module = LoadedProgram.__new__(LoadedProgram)
-        module.__init__(Buffer(out.read_bytes()))  # type: ignore[misc]
-        for got, want in zip(module(x), Slices()(x)):
+        module = _load_for_executorch_from_buffer(out.read_bytes())
+        for got, want in zip(module.forward((x,)), Slices()(x)):
             torch.testing.assert_close(got, want)
-
-
-class Buffer:
-    """As much of a manager as runs a file."""
-
-    def __init__(self, buffer: bytes) -> None:
-        self.buffer = buffer
 
 
 def test_inspect_finds_the_aliases(
@@ -237,16 +238,16 @@ def lowered(module: nn.Module, *inputs: Tensor) -> List[ExecutorchProgramManager
     return [lower(edge), lower_stock(edge)]
 
 
-def test_what_is_in_use_at_once_lies_apart() -> None:
-    module, inputs = gru()
-    for manager in lowered(module, *inputs):
+def test_what_is_in_use_at_once_lies_apart(
+    grus: List[ExecutorchProgramManager],
+) -> None:
+    for manager in grus:
         for found in known_and_read(manager):
             assert_tensors_are_apart(found)
 
 
-def test_names_are_those_of_nodes() -> None:
-    module, inputs = gru()
-    (manager, _) = lowered(module, *inputs)
+def test_names_are_those_of_nodes(grus: List[ExecutorchProgramManager]) -> None:
+    (manager, _) = grus
     (arena,) = program_arenas(manager)
     names = {node.name for node in manager.exported_program().graph.nodes}
     assert {t.name.partition(".")[0] for t in arena.tensors} <= names
@@ -437,9 +438,10 @@ def test_a_missing_matplotlib_is_said(
     assert "pip install" in one_line(capsys)
 
 
-def test_boxes_of_aliases_lie_in_their_roots() -> None:
-    module, inputs = gru()
-    (arena,) = program_arenas(lowered(module, *inputs)[0])
+def test_boxes_of_aliases_lie_in_their_roots(
+    grus: List[ExecutorchProgramManager],
+) -> None:
+    (arena,) = program_arenas(grus[0])
     found = {box.tensor.value: box for box in boxes(arena)}
     assert len(found) == len(arena.tensors)
     for box in found.values():
@@ -450,10 +452,9 @@ def test_boxes_of_aliases_lie_in_their_roots() -> None:
             assert root.bottom <= box.bottom and box.top <= root.top
 
 
-def test_labels_do_not_overlap() -> None:
+def test_labels_do_not_overlap(grus: List[ExecutorchProgramManager]) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure(figsize=(30, 6))
-    module, inputs = gru()
-    (arena,) = program_arenas(lowered(module, *inputs)[0])
+    (arena,) = program_arenas(grus[0])
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, arena.instructions)
     axes.set_ylim(0, arena.nbytes)
@@ -462,12 +463,13 @@ def test_labels_do_not_overlap() -> None:
     assert not any(one.overlaps(other) for one, other in combinations(placed, 2))
 
 
-def test_a_map_of_a_thousand_instructions(tmp_path: Path) -> None:
+def test_a_map_of_a_thousand_instructions(
+    grus: List[ExecutorchProgramManager], tmp_path: Path
+) -> None:
     pytest.importorskip("matplotlib")
     from dataclasses import replace
 
-    module, inputs = gru()
-    (arena,) = program_arenas(lowered(module, *inputs)[0])
+    (arena,) = program_arenas(grus[0])
     times = 6
     long = [
         replace(
@@ -478,7 +480,7 @@ def test_a_map_of_a_thousand_instructions(tmp_path: Path) -> None:
             last=t.last + copy * arena.instructions,
         )
         for copy in range(times)
-        for t in arena.tensors
+        for t in arena.tensors[:100]
     ]
     size = times * arena.instructions
     draw(
