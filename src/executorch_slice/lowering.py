@@ -159,8 +159,8 @@ def _known_values(
     for value, evalue in enumerate(plan.values):
         t = evalue.val
         if isinstance(t, Tensor) and t.allocation_info is not None:
-            place = t.allocation_info.memory_id, t.allocation_info.memory_offset
-            there = places[(*place, tuple(t.sizes), t.scalar_type)]
+            at, offset = t.allocation_info.memory_id, t.allocation_info.memory_offset
+            there = places[at, offset, tuple(t.sizes), t.scalar_type]
             if there:
                 known[value] = there.popleft()
     return known

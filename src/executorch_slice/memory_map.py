@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, Optional, TYPE_CHECKING
+from typing import Any, NamedTuple, Optional, TYPE_CHECKING
 
 from executorch_slice.arena_layout import Arena, PlannedTensor
 from executorch_slice.command_files import writing
@@ -34,7 +34,7 @@ FONT = 7  # points
 GLYPH = 0.62 * FONT  # points that a letter is wide, at most on average
 LINE = 1.3 * FONT  # points
 MARGIN = 0.75  # inches around each panel
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "map", "hatch.linewidth": 0.3}
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "map", "hatch.linewidth": 0.3}
 SVG = "http://www.w3.org/2000/svg"
 
 
@@ -171,11 +171,10 @@ def _figure(pictures: Mapping[str, list[Arena]]) -> "tuple[Figure, dict[str, str
         Patch(facecolor=colour, edgecolor="black", label=name, hatch=_hatch(colour))
         for name, colour in LEGEND.items()
     ]
-    place = MARGIN / size[0], 1 - 0.1 / size[1]
     figure.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=place,
+        bbox_to_anchor=(MARGIN / size[0], 1 - 0.1 / size[1]),
         ncols=3,
         fontsize=8,
         frameon=False,
@@ -218,16 +217,17 @@ def _draw_arena(
             rotation=rotation,
             bbox={"facecolor": "white", "alpha": 0.8, "pad": 0.5, "linewidth": 0},
         )
-    at = arena.peak_instruction + 0.5
+    peak = arena.peak_instruction + 0.5
     axes.axhline(arena.nbytes, color="black", linestyle="--", linewidth=1)
-    axes.axvline(at, color="black", linestyle=":", linewidth=1)
-    axes.plot([at], [arena.nbytes], "kv", clip_on=False)
+    axes.axvline(peak, color="black", linestyle=":", linewidth=1)
+    axes.plot([peak], [arena.nbytes], "kv", clip_on=False)
     axes.set_xlabel("instruction", fontsize=8)
     axes.set_ylabel("bytes", fontsize=8)
     axes.tick_params(labelsize=FONT)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_title(
-        f"{title}: {arena.method}, arena {arena.index}: {arena.nbytes:,} bytes (dashed)\n"
+        f"{title}: {arena.method}, arena {arena.index}:"
+        f" {arena.nbytes:,} bytes (dashed)\n"
         f"peak: {arena.peak_bytes:,} bytes in use at instruction"
         f" {arena.peak_instruction:,} of {arena.instructions:,} (dotted)",
         fontsize=9,
@@ -261,7 +261,7 @@ def labels(axes: "Axes", drawn: list[Box]) -> Iterator[tuple[str, Label, int]]:
     A name stands inside of its box and not on another one. It is short where it does
     not fit in full, and left out where it does not fit at all. Aliases choose first.
     """
-    points = POINTS_PER_INCH / axes.get_figure().dpi
+    points = POINTS_PER_INCH / axes.figure.dpi
     to_points = axes.transData + axes.transAxes.inverted()
     box_size = axes.get_window_extent()
     across, up = box_size.width * points, box_size.height * points
@@ -281,8 +281,7 @@ def labels(axes: "Axes", drawn: list[Box]) -> Iterator[tuple[str, Label, int]]:
         if root is None:
             others += aliased.get(key, ())
         inside = area(box)
-        name = box.tensor.name
-        for name in (name, _short(name)):
+        for name in (box.tensor.name, _short(box.tensor.name)):
             found = _free_place(name, inside, others)
             if found is not None:
                 yield name, *found

@@ -15,8 +15,8 @@ def table(*headings: str, right: tuple[str, ...] = ()) -> Table:
     """A table whose `right` headings stand over numbers."""
     made = Table(box=SIMPLE, pad_edge=False)
     for heading in headings:
-        justify = "right" if heading in right else "left"
-        made.add_column(heading, justify=justify, overflow="fold")
+        made.add_column(heading, overflow="fold")
+        made.columns[-1].justify = "right" if heading in right else "left"
     return made
 
 
