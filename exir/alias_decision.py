@@ -6,9 +6,10 @@
 
 """What the analysis says of each copy: alias or copy, and why."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Literal, Optional
+from html import escape
+from typing import Any, Dict, get_args, List, Literal, Optional, Tuple
 
 Verdict = Literal["alias", "kernel", "copy"]
 
@@ -58,6 +59,8 @@ class Decision:
         byte_offset: bytes from the start of `base`; None where it is not known or
             the result does not lie together.
         growth: bytes by which the alias would grow the arenas, where that is why.
+        source: line of the model that made the copy, as ``model.py:12``; empty where
+            the exported program does not tell.
     """
 
     method: str
@@ -69,6 +72,7 @@ class Decision:
     base: str
     byte_offset: Optional[int]
     growth: int = 0
+    source: str = ""
 
     @property
     def explanation(self) -> str:
@@ -78,3 +82,72 @@ class Decision:
     def __str__(self) -> str:
         what = f"{self.method}: {self.node} ({self.op})"
         return f"{what}: {self.verdict}: {self.explanation}"
+
+    def to_dict(self) -> Dict[str, Any]:
+        """All fields as JSON types, the reason by its name, and its explanation."""
+        fields = {**asdict(self), "reason": self.reason.name}
+        return {**fields, "explanation": self.explanation}
+
+
+class Decisions(List[Decision]):
+    """A list of decisions that prints as a table, in a notebook too."""
+
+    SHOWN = 40  # rows; those left out are counted
+
+    def totals(self) -> Dict[str, Dict[str, int]]:
+        """For each verdict, how many copies have it, and their bytes."""
+        return {
+            verdict: {
+                "count": sum(d.verdict == verdict for d in self),
+                "bytes": sum(d.nbytes for d in self if d.verdict == verdict),
+            }
+            for verdict in get_args(Verdict)
+        }
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The decisions and their totals, as JSON types."""
+        return {"decisions": [d.to_dict() for d in self], "totals": self.totals()}
+
+    def summary(self) -> str:
+        """One line, as ``2 copies: 1 alias (64 bytes), 1 copy (32 bytes)``."""
+        parts = [
+            f"{total['count']:,} {verdict} ({total['bytes']:,} bytes)"
+            for verdict, total in self.totals().items()
+            if total["count"]
+        ]
+        what = "1 copy" if len(self) == 1 else f"{len(self):,} copies"
+        return f"{what}: {', '.join(parts)}" if parts else what
+
+    def __repr__(self) -> str:
+        rows = [_HEADINGS, *map(_cells, self[: self.SHOWN])]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join([*(lines if self else ()), *self._left_out(), self.summary()])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr title="{escape(d.explanation)}">{_html_cells("td", _cells(d))}</tr>'
+            for d in self[: self.SHOWN]
+        )
+        head = _html_cells("th", _HEADINGS)
+        notes = "<br>".join(map(escape, (*self._left_out(), self.summary())))
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+            f"<p>{notes}</p>"
+        )
+
+    def _left_out(self) -> List[str]:
+        more = len(self) - self.SHOWN
+        return [f"... and {more:,} more"] if more > 0 else []
+
+
+_HEADINGS = ("method", "node", "verdict", "reason", "bytes", "source")
+
+
+def _cells(decision: Decision) -> Tuple[str, ...]:
+    d = decision
+    return d.method, d.node, d.verdict, d.reason.name, f"{d.nbytes:,}", d.source
+
+
+def _html_cells(tag: str, cells: Tuple[str, ...]) -> str:
+    return "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells)

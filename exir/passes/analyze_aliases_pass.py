@@ -6,8 +6,11 @@
 
 """Analyses a method once, for all passes that apply what it decides."""
 
+import re
+from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Set
 
+import torch
 from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
 from executorch_slice.exir.alias_decision import Decision
 from executorch_slice.exir.alias_effects import (
@@ -27,6 +30,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 DECISIONS_KEY = "alias_decisions"
 PLAN_IS_TRUSTED_KEY = "alias_plan_is_trusted"
+_TORCH = str(Path(torch.__file__).parent)
 
 
 class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
@@ -124,8 +128,9 @@ class AnalyzeAliasesPass(PassBase):  # type: ignore[misc]
             reason=copy.reason,
             nbytes=upper_bound_nbytes(copy.node.meta.get("spec")),
             base=prefix + copy.root.name,
-            byte_offset=(copy.byte_offset if copy.layout and copy.is_located else None),
+            byte_offset=copy.byte_offset if copy.layout and copy.is_located else None,
             growth=copy.growth,
+            source=_source_line(copy.node),
         )
 
 
@@ -137,3 +142,14 @@ def analysed(
         analysis = AnalyzeAliasesPass()
         analysis(graph_module)
     return analysis
+
+
+def _source_line(node: Node) -> str:
+    """The innermost line outside of PyTorch that `node` comes from, or ""."""
+    frames = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [
+        (path, line)
+        for path, line in frames
+        if not path.startswith(_TORCH) and "-packages/torch/" not in path
+    ]
+    return "{0.name}:{1}".format(Path(own[-1][0]), own[-1][1]) if own else ""

@@ -13,7 +13,7 @@ from typing import Any, List, Optional
 from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch.exir.program import _program as upstream
-from executorch_slice.exir.alias_decision import Decision
+from executorch_slice.exir.alias_decision import Decisions
 from executorch_slice.exir.alias_effects import OWNS_RESULTS
 from executorch_slice.exir.alias_roots import PlannedMemory
 from executorch_slice.exir.capture._config import AliasConfig, ExecutorchBackendConfig
@@ -136,14 +136,14 @@ def _is_shipped(planner: Any) -> bool:
     return all(home.startswith("executorch.exir.") for home in homes)
 
 
-def decisions(manager: Any) -> List[Decision]:
+def decisions(manager: Any) -> Decisions:
     """One Decision for each slice-family copy of each method of a lowered program.
 
     Args:
         manager: what `to_executorch()` returned.
 
     Returns:
-        The decisions, methods in name order; none where the program was lowered
-        without this package.
+        The decisions, a list that prints as a table, methods in name order; none where
+        the program was lowered without this package.
     """
-    return list(getattr(manager, "alias_decisions", ()))
+    return Decisions(getattr(manager, "alias_decisions", ()))

@@ -8,20 +8,23 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from typing import Optional
 
 import torch
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
 from executorch.extension.pybindings.portable_lib import (
     _load_for_executorch_from_buffer,
 )
-from executorch_slice import disabled
+from executorch_slice import disabled, ExecutorchBackendConfig
 from torch import nn, Tensor
 from torch.utils import _pytree as pytree
 
 
-def lower(edge: EdgeProgramManager) -> ExecutorchProgramManager:
+def lower(
+    edge: EdgeProgramManager, config: Optional[ExecutorchBackendConfig] = None
+) -> ExecutorchProgramManager:
     """Lowers a copy of `edge`, which `to_executorch` changes in place."""
-    return copy.deepcopy(edge).to_executorch()
+    return copy.deepcopy(edge).to_executorch(config)
 
 
 def lower_stock(edge: EdgeProgramManager) -> ExecutorchProgramManager:
@@ -59,8 +62,8 @@ def outputs_agree(
         inputs = [_permuted(x, generator) for x in inputs]
         outputs = after(*inputs)
         if not (
-            _all(_same_bits, outputs, before(*inputs))
-            and _all(_close, outputs, pytree.tree_leaves(eager(*inputs)))
+            all_pairs(same_bits, outputs, before(*inputs))
+            and all_pairs(close, outputs, pytree.tree_leaves(eager(*inputs)))
         ):
             return False
     return True
@@ -71,13 +74,14 @@ def _permuted(x: Tensor, generator: torch.Generator) -> Tensor:
     return x.flatten()[order].reshape(x.shape)
 
 
-def _all(
+def all_pairs(
     agree: Callable[[Tensor, Tensor], bool], got: list[Tensor], want: list[Tensor]
 ) -> bool:
+    """Whether there are as many of both, and each two of them agree."""
     return len(got) == len(want) and all(map(agree, got, want))
 
 
-def _same_bits(got: Tensor, want: Tensor) -> bool:
+def same_bits(got: Tensor, want: Tensor) -> bool:
     alike: bool = got.dtype == want.dtype and got.shape == want.shape
     return alike and torch.equal(_bytes(got), _bytes(want))
 
@@ -86,6 +90,6 @@ def _bytes(x: Tensor) -> Tensor:
     return x.reshape(-1).view(torch.uint8)
 
 
-def _close(got: Tensor, want: Tensor) -> bool:
+def close(got: Tensor, want: Tensor) -> bool:
     alike: bool = got.shape == want.shape
     return alike and torch.allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -6,13 +6,13 @@
 
 """What a lowered program costs, as its schema tells it."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from executorch.exir import ExecutorchProgramManager
 from executorch.exir.schema import ExecutionPlan, KernelCall, Tensor, TensorList
-from executorch.exir.tensor import get_scalar_type
+from executorch_slice.arena_layout import tensor_nbytes
 
 SLICE_FAMILY = frozenset(
     {
@@ -66,29 +66,38 @@ class ProgramCost:
     pte_bytes: int
 
 
+class CopyCall(NamedTuple):
+    """A call of a kernel of the slice or view family, and the bytes it writes."""
+
+    instruction: int
+    op: str
+    nbytes: int
+
+
 def program_cost(manager: ExecutorchProgramManager) -> ProgramCost:
     plans = manager.executorch_program.execution_plan
-    slices = [n for plan in plans for n in _bytes_written(plan, SLICE_FAMILY)]
-    views = [n for plan in plans for n in _bytes_written(plan, VIEW_FAMILY)]
+    slices = [c for plan in plans for c in copy_calls(plan, SLICE_FAMILY)]
+    views = [c for plan in plans for c in copy_calls(plan, VIEW_FAMILY)]
     return ProgramCost(
         instructions=sum(len(c.instructions) for plan in plans for c in plan.chains),
         slice_instructions=len(slices),
         view_instructions=len(views),
-        bytes_copied=sum(slices) + sum(views),
+        bytes_copied=sum(call.nbytes for call in slices + views),
         arena_bytes=sum(sum(plan.non_const_buffer_sizes) for plan in plans),
         pte_bytes=len(manager.buffer),
     )
 
 
-def _bytes_written(plan: ExecutionPlan, family: frozenset[str]) -> Iterator[int]:
-    """What each instruction that calls a kernel of `family` writes."""
-    for chain in plan.chains:
-        for instruction in chain.instructions:
-            call = instruction.instr_args
-            if isinstance(call, KernelCall):
-                namespace, _, name = plan.operators[call.op_index].name.partition("::")
-                if namespace in ("aten", "dim_order_ops") and name in family:
-                    yield _out_bytes(plan, call)
+def copy_calls(plan: ExecutionPlan, family: frozenset[str]) -> Iterator[CopyCall]:
+    """The instructions of a method that call a kernel of `family`, in order."""
+    instructions = (i for chain in plan.chains for i in chain.instructions)
+    for at, instruction in enumerate(instructions):
+        call = instruction.instr_args
+        if isinstance(call, KernelCall):
+            operator = plan.operators[call.op_index].name
+            namespace, _, name = operator.partition("::")
+            if namespace in ("aten", "dim_order_ops") and name in family:
+                yield CopyCall(at, operator, _out_bytes(plan, call))
 
 
 def _out_bytes(plan: ExecutionPlan, call: KernelCall) -> int:
@@ -99,9 +108,6 @@ def _out_bytes(plan: ExecutionPlan, call: KernelCall) -> int:
         if isinstance(out, TensorList)
         else [out]
     )
-    return sum(_nbytes(tensor) for tensor in tensors if isinstance(tensor, Tensor))
-
-
-def _nbytes(tensor: Tensor) -> int:
-    nbytes: int = math.prod(tensor.sizes) * get_scalar_type(tensor.scalar_type).itemsize
-    return nbytes
+    return sum(
+        tensor_nbytes(tensor) for tensor in tensors if isinstance(tensor, Tensor)
+    )

@@ -14,18 +14,15 @@ from executorch_slice import decisions
 from executorch_slice.compare import lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost
 from executorch_slice.demo_models import MODELS
-from rich.box import SIMPLE
+from executorch_slice.tables import add_costs, cost_table
 from rich.console import Console
-from rich.table import Table
 
 RUNS = 4
 
 
 def run_demo(console: Console) -> int:
     """Prints what the demo models cost before and after; 1 if an output differs."""
-    table = Table("stock -> aliased", box=SIMPLE, pad_edge=False)
-    for heading in ("slices", "views", "instructions", "KiB copied", "arena KiB"):
-        table.add_column(heading, justify="right")
+    table = cost_table()
     programs: dict[str, ExecutorchProgramManager] = {}
     differing: list[str] = []
     for name, build in MODELS.items():
@@ -37,15 +34,7 @@ def run_demo(console: Console) -> int:
             if not outputs_agree(module, inputs, stock, aliased, RUNS):
                 differing.append(name)
         programs[name] = aliased
-        before, after = program_cost(stock), program_cost(aliased)
-        table.add_row(
-            name,
-            f"{before.slice_instructions} -> {after.slice_instructions}",
-            f"{before.view_instructions} -> {after.view_instructions}",
-            f"{before.instructions} -> {after.instructions}",
-            _kib(before.bytes_copied, after.bytes_copied),
-            _kib(before.arena_bytes, after.arena_bytes),
-        )
+        add_costs(table, name, program_cost(stock), program_cost(aliased))
     console.print(table)
     _print_stayed(console, programs)
     if differing:
@@ -56,10 +45,6 @@ def run_demo(console: Console) -> int:
         " and to eager PyTorch's within float32 rounding."
     )
     return 0
-
-
-def _kib(before: int, after: int) -> str:
-    return f"{before / 1024:.0f} -> {after / 1024:.0f}"
 
 
 def _print_stayed(
