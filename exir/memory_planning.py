@@ -145,7 +145,7 @@ def apply_algo(
     sizes = with_reserved(
         planned,
         [
-            branch.meta["non_const_buffer_sizes"]
+            branch.meta.get("non_const_buffer_sizes", [])
             for node in graph_module.graph.nodes
             for branch in control_flow_modules(graph_module, node)
         ],

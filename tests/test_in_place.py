@@ -302,10 +302,6 @@ def verdicts(manager: ExecutorchProgramManager) -> Dict[str, List[str]]:
     found: Dict[str, List[str]] = {}
     for node in manager.exported_program().graph.nodes:
         reason = reasons.get(node.name)
-        if reason is None and node.target is memory.view:
-            reason = "SAFE"
-        if reason is None and node.target is torch.ops.aten.view_copy.out:
-            reason = "COPY"
         if reason is not None:
             cell = list(node.meta["nn_module_stack"].values())[-1][0]
             found.setdefault(cell.removeprefix("cells."), []).append(reason)
@@ -324,7 +320,7 @@ def expected(base: str, write: Write, read: str, when: str) -> List[str]:
     reason = "WRITTEN" if when == "is written" else "CONFLICTING_WRITE"
     if read == "chunk":
         return [reason, "SPLIT_STAYS" if reason == "WRITTEN" else reason]
-    return ["SAFE"] * (count - 1) + ["COPY" if read.startswith("view") else reason]
+    return ["SAFE"] * (count - 1) + [reason]
 
 
 @pytest.mark.parametrize("base,write", PROGRAMS)
@@ -393,5 +389,5 @@ def test_exchanged_buffers() -> None:
     module, inputs = Exchanged(), (torch.randn(4, 6),)
     manager = lower(module, inputs, WRITES["copy_"])
     found = verdicts(manager)
-    assert sorted(sum(found.values(), [])) == ["COPY", "OUTPUT", "SAFE"]
+    assert sorted(sum(found.values(), [])) == ["CONFLICTING_WRITE", "OUTPUT", "SAFE"]
     assert_runs_as_eager(module, inputs, manager, in_runtime=True)
