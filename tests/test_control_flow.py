@@ -77,8 +77,8 @@ def test_views_and_slices_of_the_row() -> None:
 
     args = (arange(4), arange(3, 4, 5))
     for fn, verdicts in (
-        (mapped, ["SAFE"] * 2),
-        (scanned, ["SAFE"] * 2 + ["CONTROL_FLOW_OPERAND"]),
+        (mapped, ["SAFE"] * 4),
+        (scanned, ["SAFE"] * 3 + ["CONTROL_FLOW_OPERAND"]),
     ):
         manager = lower(Fn(fn), args)
         assert reasons(manager) == verdicts

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import pytest
 import torch
 from alias_testing import all_safe_aliases, shifted
-from executorch.exir import ExecutorchProgramManager, memory, to_edge
+from executorch.exir import ExecutorchProgramManager, to_edge
 from executorch.exir.dialects._ops import ops
 from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 from executorch.exir.passes.reinplace import reinplace_pass
