@@ -279,12 +279,11 @@ class AliasAnalysis:
                 return
             if copy.is_whole and reason is Reason.CONSTANT and root.meta["spec"].const:
                 return
-        at_run_time = _PLACED_AT_RUN_TIME
-        if self.emit_et_slice and (copy.is_slice or moved):
-            at_run_time |= {Reason.CONSTANT}
-        if reason in at_run_time and (
-            copy.is_view or copy.is_whole or (copy.is_slice and self.emit_et_slice)
-        ):
+        by_et_slice = copy.is_slice and self.emit_et_slice
+        can_be_placed = reason in _PLACED_AT_RUN_TIME or (
+            reason is Reason.CONSTANT and (by_et_slice or moved is not None)
+        )
+        if can_be_placed and (copy.is_view or copy.is_whole or by_et_slice):
             copy.kernel, copy.reason = True, reason
         else:
             copy.refuse(reason)

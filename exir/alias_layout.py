@@ -21,23 +21,17 @@ from executorch.exir.tensor import (
 )
 from torch.fx import Node
 
-# ATen names without "_copy": an op and its view twin have the same arguments.
+# ATen names without "_copy".
 SLICE_FAMILY = frozenset({"narrow", "select", "slice"})
 PIECE_FAMILY = frozenset({"chunk", "split", "split_with_sizes", "unbind"})
 VIEW_FAMILY = frozenset({"view"})
 
-# ATen has a view op of the same name, which says where the elements lie.
-_VIEWED = PIECE_FAMILY | {
-    "expand",
-    "narrow",
-    "permute",
-    "select",
-    "slice",
-    "squeeze",
-    "t",
-    "transpose",
-    "unsqueeze",
-}
+# ATen has a view op of the same name and arguments, which lays the elements out.
+_VIEWED = (
+    SLICE_FAMILY
+    | PIECE_FAMILY
+    | {"expand", "permute", "squeeze", "t", "transpose", "unsqueeze"}
+)
 # A result with as many elements as the base has them in the same order.
 CONVERSIONS = frozenset(
     {"_clone_dim_order", "_to", "_to_dim_order", "clone", "contiguous"}

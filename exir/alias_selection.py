@@ -14,6 +14,7 @@ within the arena that the graph has without aliases; the planner itself confirms
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
@@ -51,7 +52,7 @@ class Unit:
     def base(self) -> Node:
         return self.copies[0].base
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return sum(upper_bound_nbytes(copy.node.meta["spec"]) for copy in self.copies)
 
@@ -253,10 +254,11 @@ class _Selection:
         while batches and not self._has_planned_enough():
             count = self._count_fitting(kept, batches)
             kept = [*kept, *_flat(batches[:count])]
-            for batch in batches[count : count + 1]:
-                singly = [[unit] for unit in batch[:-1]]
-                kept += batch[: self._count_fitting(kept, singly)]
-            batches = batches[count + 1 :]
+            batches = batches[count:]
+            if batches:
+                too_large, *batches = batches
+                singly = [[unit] for unit in too_large[:-1]]
+                kept += too_large[: self._count_fitting(kept, singly)]
         return kept
 
     def _count_fitting(self, kept: List[Unit], batches: List[List[Unit]]) -> int:

@@ -146,6 +146,16 @@ def assert_runs_as_eager(
             torch.testing.assert_close(g, w)
 
 
+def assert_equals_eager(
+    program: LoadedProgram, fn: Callable[..., Any], *inputs: Any
+) -> None:
+    """Runs both once, and compares shapes and values, bit for bit."""
+    got, want = program(*inputs), tree_leaves(fn(*inputs))
+    assert len(got) == len(want)
+    for g, w in zip(got, want):
+        assert g.shape == w.shape and torch.equal(g, w)
+
+
 def shifted(arg: Any, by: int) -> Any:
     """`arg` with other values; ints stay, since they may be indices."""
     if isinstance(arg, Tensor) and arg.is_floating_point():

@@ -15,12 +15,9 @@ from typing import Any, Dict, List, Tuple
 import pytest
 import torch
 from executorch.exir import to_edge
-from executorch.extension.pybindings.portable_lib import (
-    _load_for_executorch_from_buffer,
-)
 from executorch_slice import decisions
 from executorch_slice.cli import main
-from executorch_slice.compare import lower, lower_stock
+from executorch_slice.compare import LoadedProgram, lower, lower_stock
 from executorch_slice.lowering import program_arenas
 from torch import nn, Tensor
 
@@ -154,8 +151,8 @@ def test_lower_writes_a_program_that_runs(
     if not backend:
         assert re.search(r"out\.pte +2 -> 0 ", printed)
         x = torch.randn(4, 8)
-        module = _load_for_executorch_from_buffer(out.read_bytes())
-        for got, want in zip(module.forward((x,)), Slices()(x)):
+        program = LoadedProgram(out.read_bytes())
+        for got, want in zip(program(x), Slices()(x)):
             torch.testing.assert_close(got, want)
 
 

@@ -11,7 +11,14 @@ from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
 
 import pytest
 import torch
-from alias_testing import arange, assert_runs_as_eager, Fn, operators, slice_kernels
+from alias_testing import (
+    arange,
+    assert_equals_eager,
+    assert_runs_as_eager,
+    Fn,
+    operators,
+    slice_kernels,
+)
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import (
     EdgeProgramManager,
@@ -24,24 +31,16 @@ from executorch_slice import AliasConfig, decisions, ExecutorchBackendConfig
 from executorch_slice.compare import LoadedProgram
 from executorch_slice.cost import program_cost
 from executorch_slice.exir import alias_roots
-from executorch_slice.runtime import CompilerNotFoundError, load_kernels
 from test_nested_control_flow import inputs as nested_inputs, program as nested_program
 from torch import nn, Tensor
 from torch.export import Dim
-from torch.utils._pytree import tree_leaves
+
+pytestmark = pytest.mark.usefixtures("kernels")
 
 Lowered = Tuple[ExecutorchProgramManager, ExecutorchProgramManager]
 
 UNPLANNED = MemoryPlanningPass(alloc_graph_input=False)
 LOW, HIGH = 5, 16
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernels() -> None:
-    try:
-        load_kernels()
-    except CompilerNotFoundError as error:
-        pytest.skip(str(error))
 
 
 def export(
@@ -97,10 +96,7 @@ def check(
     assert slice_kernels(manager) == len(slices)
     program = LoadedProgram(manager)
     for inputs in runs:
-        got, want = program(*inputs), tree_leaves(fn(*inputs))
-        assert len(got) == len(want)
-        for g, w in zip(got, want):
-            assert g.shape == w.shape and torch.equal(g, w)
+        assert_equals_eager(program, fn, *inputs)
     return program
 
 

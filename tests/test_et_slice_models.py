@@ -9,14 +9,17 @@
 import copy
 from typing import Any
 
+import pytest
 import torch
 from alias_testing import operators, slice_kernels
 from executorch_slice import decisions
 from executorch_slice.compare import LoadedProgram
-from test_et_slice_lowering import export, kernels, lower_both  # noqa: F401
+from test_et_slice_lowering import export, lower_both
 from torch import nn, Tensor
 from torch.export import Dim
 from torch.nn import functional as F
+
+pytestmark = pytest.mark.usefixtures("kernels")
 
 VOCABULARY, WIDTH, HEADS, LONGEST = 32, 16, 2, 32
 

@@ -6,56 +6,27 @@
 
 """et_slice and et_select in programs that are run, against eager PyTorch."""
 
-from typing import Any, Callable, Sequence, Tuple
+from typing import Any, Tuple
 
 import pytest
 import torch
-from alias_testing import arange
+from alias_testing import arange, assert_equals_eager
 from et_slice_programs import Edit, et_slice_program, stock_program, with_et_slice
 from executorch.exir.schema import ExecutionPlan, KernelCall
 from executorch.exir.tensor import ScalarType
-from executorch.extension.pybindings.portable_lib import (
-    _load_for_executorch_from_buffer,
-)
-from executorch_slice.runtime import CompilerNotFoundError, load_kernels
+from executorch_slice.compare import LoadedProgram
 from torch import Tensor
 from torch.export import Dim
-from torch.utils._pytree import tree_leaves
+
+pytestmark = pytest.mark.usefixtures("kernels")
 
 INVALID_ARGUMENT, NOT_SUPPORTED = "0x12", "0x10"
 ROWS = {0: Dim("rows", min=7, max=16)}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kernels() -> None:
-    try:
-        load_kernels()
-    except CompilerNotFoundError as error:
-        pytest.skip(str(error))
-
-
 @pytest.fixture(scope="module")
 def two_rows() -> bytes:
     return stock_program(lambda x: x[1:3] + 1, (arange(8, 4),))
-
-
-class Loaded:
-    """A loaded program. The runtime reads its bytes in place."""
-
-    def __init__(self, program: bytes) -> None:
-        self._program = program
-        self._module = _load_for_executorch_from_buffer(program)
-
-    def __call__(self, *inputs: Any) -> Sequence[Tensor]:
-        outputs: Sequence[Tensor] = self._module.forward(inputs)
-        return outputs
-
-
-def check(program: Loaded, fn: Callable[..., Any], *inputs: Any) -> None:
-    got, want = program(*inputs), tree_leaves(fn(*inputs))
-    assert len(got) == len(want)
-    for g, w in zip(got, want):
-        assert g.shape == w.shape and torch.equal(g, w)
 
 
 def many(x: Tensor) -> Tuple[Tensor, ...]:
@@ -72,9 +43,9 @@ def many(x: Tensor) -> Tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("planned", [True, False])
 def test_every_size(planned: bool) -> None:
-    program = Loaded(et_slice_program(many, (arange(8, 3),), (ROWS,), planned))
+    program = LoadedProgram(et_slice_program(many, (arange(8, 3),), (ROWS,), planned))
     for rows in (8, 16, *range(7, 17), 7):
-        check(program, many, torch.rand(rows, 3))
+        assert_equals_eager(program, many, torch.rand(rows, 3))
 
 
 def test_sizes_down_to_zero() -> None:
@@ -82,9 +53,9 @@ def test_sizes_down_to_zero() -> None:
         y = x * 2
         return x[3:] + 1, y[2:-1] + 1, y[: x.shape[0] - 1] + 1, x[:-2][1:] + 1
 
-    program = Loaded(et_slice_program(fn, (arange(8, 3),), (ROWS,)))
+    program = LoadedProgram(et_slice_program(fn, (arange(8, 3),), (ROWS,)))
     for rows in (16, 0, 7, *range(17), 0):  # the runtime knows no lower bound
-        check(program, fn, torch.rand(rows, 3))
+        assert_equals_eager(program, fn, torch.rand(rows, 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.half, torch.double])
@@ -93,7 +64,7 @@ def test_every_item_size(dtype: torch.dtype) -> None:
         return torch.cat([x[3:5], x[:1]]), x[1].view(3, 1)[1:].view(1, 2).clone()
 
     x = arange(6, 3).to(dtype)
-    check(Loaded(et_slice_program(fn, (x,))), fn, x)
+    assert_equals_eager(LoadedProgram(et_slice_program(fn, (x,))), fn, x)
 
 
 def test_select() -> None:
@@ -102,9 +73,9 @@ def test_select() -> None:
         return x[0] + 1, y[-1] + 1, y[2][3] + 1, x.unsqueeze(0)[:, 1] + 1
 
     rows = {0: Dim("rows", min=3, max=9)}
-    program = Loaded(et_slice_program(fn, (arange(5, 4),), (rows,)))
+    program = LoadedProgram(et_slice_program(fn, (arange(5, 4),), (rows,)))
     for count in range(3, 10):
-        check(program, fn, torch.rand(count, 4))
+        assert_equals_eager(program, fn, torch.rand(count, 4))
 
 
 def test_ints_that_are_known_at_run_time() -> None:
@@ -114,9 +85,9 @@ def test_ints_that_are_known_at_run_time() -> None:
         torch._check(i < 5)
         return x.select(0, i) + 1, x.narrow(0, i, 3) + 1
 
-    program = Loaded(et_slice_program(fn, (arange(8, 2), torch.tensor(1))))
+    program = LoadedProgram(et_slice_program(fn, (arange(8, 2), torch.tensor(1))))
     for index in (4, 0, 2):
-        check(program, fn, arange(8, 2), torch.tensor(index))
+        assert_equals_eager(program, fn, arange(8, 2), torch.tensor(index))
 
 
 def test_constants() -> None:
@@ -130,9 +101,9 @@ def test_constants() -> None:
 
     module = Table()
     rows = {0: Dim("rows", min=2, max=16)}
-    program = Loaded(et_slice_program(module, (arange(4, 3),), (rows,)))
+    program = LoadedProgram(et_slice_program(module, (arange(4, 3),), (rows,)))
     for count in (4, 16, 2, 4):
-        check(program, module, arange(count, 3))
+        assert_equals_eager(program, module, arange(count, 3))
 
 
 def test_operands_and_results_of_control_flow() -> None:
@@ -140,9 +111,9 @@ def test_operands_and_results_of_control_flow() -> None:
         rows = torch.cond(p, lambda v: v[1:4] * 2, lambda v: v[:3] + 1, (x,))
         return rows[1:] - 1
 
-    program = Loaded(et_slice_program(fn, (torch.tensor(True), arange(5, 2))))
+    program = LoadedProgram(et_slice_program(fn, (torch.tensor(True), arange(5, 2))))
     for p in (True, False, True):
-        check(program, fn, torch.tensor(p), torch.rand(5, 2))
+        assert_equals_eager(program, fn, torch.tensor(p), torch.rand(5, 2))
 
 
 def test_channels_last() -> None:
@@ -156,18 +127,18 @@ def test_channels_last() -> None:
 
     x = (arange(4, 3, 2, 5) - 30).to(memory_format=torch.channels_last)
     stock = stock_program(fn, (x,))
-    program = Loaded(with_et_slice(stock, keep_dim_order))
-    check(program, fn, x)
+    program = LoadedProgram(with_et_slice(stock, keep_dim_order))
+    assert_equals_eager(program, fn, x)
 
 
 def test_a_program_runs_on_after_an_error(capfd: pytest.CaptureFixture) -> None:
     def fn(x: Tensor) -> Tensor:
         return (x * 2)[:, 1:3] + 1
 
-    program = Loaded(et_slice_program(fn, (arange(8, 4),), (ROWS,)))
+    program = LoadedProgram(et_slice_program(fn, (arange(8, 4),), (ROWS,)))
     for rows in (1, 2, 1, 16, 0, 1):
         if rows < 2:
-            check(program, fn, torch.rand(rows, 4))
+            assert_equals_eager(program, fn, torch.rand(rows, 4))
             continue
         with pytest.raises(RuntimeError, match=INVALID_ARGUMENT):
             program(torch.rand(rows, 4))
@@ -213,7 +184,7 @@ def test_wrong_programs_fail(
     two_rows: bytes,
     capfd: pytest.CaptureFixture,
 ) -> None:
-    program = Loaded(with_et_slice(two_rows, edit))
+    program = LoadedProgram(with_et_slice(two_rows, edit))
     for _ in range(2):
         with pytest.raises(RuntimeError, match=error):
             program(arange(8, 4))
@@ -221,7 +192,7 @@ def test_wrong_programs_fail(
 
 
 def test_strided_slice_fails(capfd: pytest.CaptureFixture) -> None:
-    program = Loaded(et_slice_program(lambda x: x[::3] + 1, (arange(8, 4),)))
+    program = LoadedProgram(et_slice_program(lambda x: x[::3] + 1, (arange(8, 4),)))
     with pytest.raises(RuntimeError, match=INVALID_ARGUMENT):
         program(arange(8, 4))
     assert "3 of 8 elements of dim 0 (step 3)" in capfd.readouterr().err
@@ -229,7 +200,7 @@ def test_strided_slice_fails(capfd: pytest.CaptureFixture) -> None:
 
 def test_index_past_the_end_fails(capfd: pytest.CaptureFixture) -> None:
     stock = stock_program(lambda x: x[7] + 1, (arange(8, 4),))
-    program = Loaded(with_et_slice(stock, argument(2, 8)))
+    program = LoadedProgram(with_et_slice(stock, argument(2, 8)))
     with pytest.raises(RuntimeError, match=INVALID_ARGUMENT):
         program(arange(8, 4))
     assert "index 8 is out of range for dim 0 of size 8" in capfd.readouterr().err

@@ -10,7 +10,6 @@ from typing import Any, Dict
 
 import torch
 from executorch.exir import dim_order_utils  # noqa: F401, registers dim_order_ops
-from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir.alias_effects import MemoryEffects
 from executorch_slice.exir.alias_layout import (
     CONVERSIONS,
@@ -21,10 +20,12 @@ from executorch_slice.exir.alias_layout import (
     overload_of,
     view_layouts,
 )
+from executorch_slice.exir.passes.clone_node import clone_node
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
-from torch.fx.passes.shape_prop import _extract_tensor_metadata
 from torch.utils._pytree import tree_leaves
+
+_CONVERSION = torch.ops.dim_order_ops._clone_dim_order.default
 
 
 class ContiguousBasesPass(PassBase):  # type: ignore[misc]
@@ -59,8 +60,10 @@ def _convert_bases(module: GraphModule) -> bool:
         is_written = effects.roots[base] in effects.writes
         key = node if is_written else base
         if key not in converted:
+            value = base.meta["val"].contiguous()
+            order = list(range(value.dim()))
             with module.graph.inserting_before(node):
-                converted[key] = _contiguous(base)
+                converted[key] = clone_node(base, _CONVERSION, value, dim_order=order)
         node.args = (converted[key], *node.args[1:])
     module.recompile()
     return True
@@ -81,18 +84,3 @@ def _needs_contiguous_base(node: Node) -> bool:
     layouts = view_layouts(node, spec) if is_static else []
     lie_there = [one.is_dense_as(result) for one, result in zip(layouts, results)]
     return not (lie_there and all(lie_there))
-
-
-def _contiguous(base: Node) -> Node:
-    """A contiguous clone of `base`, which is inserted into its graph."""
-    val = base.meta["val"].contiguous()
-    clone = base.graph.call_function(
-        torch.ops.dim_order_ops._clone_dim_order.default,
-        (base,),
-        {"dim_order": list(range(val.dim()))},
-    )
-    for key in ("stack_trace", "nn_module_stack"):
-        clone.meta[key] = base.meta.get(key)
-    clone.meta["val"], clone.meta["spec"] = val, TensorSpec.from_tensor(val)
-    clone.meta["tensor_meta"] = _extract_tensor_metadata(val)
-    return clone

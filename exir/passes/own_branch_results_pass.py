@@ -19,6 +19,7 @@ from executorch_slice.exir.alias_effects import (
 )
 from executorch_slice.exir.memory import is_alias
 from executorch_slice.exir.memory_planning import share_inplace_specs
+from executorch_slice.exir.passes.clone_node import clone_node
 from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -89,10 +90,7 @@ def _clone_outputs(module: GraphModule, positions: List[int]) -> bool:
     for position in positions:
         node = outputs[position]
         with module.graph.inserting_before(output):
-            clone = module.graph.call_function(torch.ops.aten.clone.default, (node,))
-        for key in ("val", "tensor_meta", "stack_trace", "nn_module_stack"):
-            clone.meta[key] = node.meta.get(key)
-        clone.meta["spec"] = TensorSpec.from_tensor(node.meta["val"])
+            clone = clone_node(node, torch.ops.aten.clone.default, node.meta["val"])
         outputs[position] = clone
     output.args = (tuple(outputs),)
     output.meta["spec"] = tuple(

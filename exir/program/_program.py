@@ -137,7 +137,7 @@ def _is_shipped(planner: Any) -> bool:
 
 
 def decisions(manager: Any) -> Decisions:
-    """One Decision for each slice-family copy of each method of a lowered program.
+    """One Decision for each copy of the slice and view families in a lowered program.
 
     Args:
         manager: what `to_executorch()` returned.

@@ -6,6 +6,7 @@
 
 """Files that the commands read and write, and one clear line where that fails."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,10 +31,12 @@ def read_exported(path: Path) -> ExportedProgram:
     data = _read(path)
     if _is_program(data):
         raise _unfit(path, "a lowered program: `executorch-slice inspect` reads it")
-    if not is_zipfile(path):
+    file = io.BytesIO(data)
+    if not is_zipfile(file):
         raise _unfit(path, "no program saved by torch.export.save(), or a broken one")
+    file.seek(0)
     try:
-        return torch.export.load(path)
+        return torch.export.load(file)
     except Exception as error:
         what = "no program saved by torch.export.save(), or a broken one"
         raise _unfit(path, f"{what}: {_first_line(error)}") from error
@@ -47,7 +50,7 @@ def read_program(path: Path) -> Program:
     """
     data = _read(path)
     if not _is_program(data):
-        if is_zipfile(path):
+        if is_zipfile(io.BytesIO(data)):
             what = "a saved torch.export program: `executorch-slice explain` reads it"
             raise _unfit(path, what)
         raise _unfit(path, "no ExecuTorch program")

@@ -8,7 +8,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Optional
+from typing import Optional, Union
 
 import torch
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
@@ -35,8 +35,8 @@ def lower_stock(edge: EdgeProgramManager) -> ExecutorchProgramManager:
 class LoadedProgram:
     """A program in the ExecuTorch runtime, which reads the `.pte` bytes in place."""
 
-    def __init__(self, manager: ExecutorchProgramManager) -> None:
-        self._buffer = manager.buffer
+    def __init__(self, program: Union[ExecutorchProgramManager, bytes]) -> None:
+        self._buffer = program if isinstance(program, bytes) else program.buffer
         self._module = _load_for_executorch_from_buffer(self._buffer)
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:

@@ -24,9 +24,8 @@ from executorch_slice.lowering import (
     to_edge_program,
 )
 from executorch_slice.memory_map import check_can_draw, draw
-from executorch_slice.tables import add_costs, cost_table, table
+from executorch_slice.tables import add_costs, cost_table, progress, table
 from rich.console import Console
-from rich.status import Status
 
 
 def run_explain(
@@ -49,9 +48,9 @@ def run_explain(
             ExitCode.USAGE, f"no reason: {', '.join(sorted(unknown))}. Known: {known}"
         )
     check_can_draw(memory_map)
-    with _progress(f"reading {model}"):
+    with progress(f"reading {model}"):
         exported = read_exported(model)
-    with _progress("lowering"):
+    with progress("lowering"):
         manager = lower_aliased(to_edge_program(exported, options), options)
     found = decisions(manager)
     if as_json:
@@ -59,7 +58,7 @@ def run_explain(
     else:
         _print_decisions(console, found)
     if memory_map is not None:
-        with _progress("drawing"):
+        with progress("drawing"):
             draw({str(model): program_arenas(manager)}, memory_map)
     failing = [
         d for d in found if d.verdict == "copy" and d.reason.name in fail_on_copy
@@ -80,13 +79,13 @@ def run_lower(
 ) -> ExitCode:
     """Lowers `model` to `out`, and prints what it costs in stock and here."""
     check_can_draw(memory_map)
-    with _progress(f"reading {model}"):
+    with progress(f"reading {model}"):
         exported = read_exported(model)
-    with _progress("lowering with and without aliases"):
+    with progress("lowering with and without aliases"):
         edge = to_edge_program(exported, options)
         stock = lower_without_aliases(edge)
         aliased = lower_aliased(edge, options)
-    with _progress("running"):
+    with progress("running"):
         outcome = run_on_examples(exported, stock, aliased)
     with writing(out):
         out.write_bytes(aliased.buffer)
@@ -96,18 +95,13 @@ def run_lower(
     console.print(f"Memory plan proven; {outcome}.")
     console.print(decisions(aliased).summary())
     if memory_map is not None:
-        with _progress("drawing"):
+        with progress("drawing"):
             pictures = {
                 "stock": program_arenas(stock),
                 "aliased": program_arenas(aliased),
             }
             draw(pictures, memory_map)
     return ExitCode.DONE
-
-
-def _progress(what: str) -> Status:
-    """Shows that something takes long, on a terminal only."""
-    return Console(stderr=True).status(what)
 
 
 def _print_decisions(console: Console, found: Decisions) -> None:

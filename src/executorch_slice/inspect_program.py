@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from executorch.exir.schema import Program
+from executorch.exir.schema import ExecutionPlan, Program
 from executorch_slice.arena_layout import Arena, arenas, PlannedTensor
 from executorch_slice.command_files import read_program
 from executorch_slice.cost import copy_calls, CopyCall, SLICE_FAMILY, VIEW_FAMILY
 from executorch_slice.exit_codes import ExitCode
 from executorch_slice.memory_map import check_can_draw, draw
-from executorch_slice.tables import table
+from executorch_slice.tables import progress, table
 from rich.console import Console
 
 
@@ -26,8 +26,7 @@ def run_inspect(
 ) -> ExitCode:
     """Prints the arenas of `model`, their tensors, and the copies that remain."""
     check_can_draw(memory_map)
-    progress = Console(stderr=True)
-    with progress.status(f"reading {model}"):
+    with progress(f"reading {model}"):
         program = read_program(model)
         found = {plan.name: arenas(plan, {}) for plan in program.execution_plan}
     if as_json:
@@ -35,7 +34,7 @@ def run_inspect(
     else:
         _print_report(console, program, found)
     if memory_map is not None:
-        with progress.status("drawing"):
+        with progress("drawing"):
             draw({str(model): [a for each in found.values() for a in each]}, memory_map)
     return ExitCode.DONE
 
@@ -52,10 +51,9 @@ def relation(tensor: PlannedTensor, tensors: Mapping[int, PlannedTensor]) -> str
     return f"reuses {names}" if names else ""
 
 
-def _copies(program: Program) -> dict[str, list[CopyCall]]:
-    """Of each method, the kernel calls that copy."""
-    families = SLICE_FAMILY | VIEW_FAMILY
-    return {p.name: list(copy_calls(p, families)) for p in program.execution_plan}
+def _copies(plan: ExecutionPlan) -> list[CopyCall]:
+    """The kernel calls of a method that copy."""
+    return list(copy_calls(plan, SLICE_FAMILY | VIEW_FAMILY))
 
 
 def _report(
@@ -68,7 +66,7 @@ def _report(
                 "name": plan.name,
                 "instructions": sum(len(chain.instructions) for chain in plan.chains),
                 "arenas": [_arena_report(arena) for arena in found[plan.name]],
-                "copies": [call._asdict() for call in _copies(program)[plan.name]],
+                "copies": [call._asdict() for call in _copies(plan)],
             }
             for plan in program.execution_plan
         ],
@@ -104,8 +102,9 @@ def _arena_report(arena: Arena) -> dict[str, Any]:
 def _print_report(
     console: Console, program: Program, found: Mapping[str, list[Arena]]
 ) -> None:
-    for method, calls in _copies(program).items():
-        for arena in found[method]:
+    for plan in program.execution_plan:
+        calls = _copies(plan)
+        for arena in found[plan.name]:
             _print_arena(console, arena)
         numbers = "instruction", "bytes"
         rows = table("copy that remains", *numbers, right=numbers)
@@ -115,7 +114,7 @@ def _print_report(
             console.print(rows)
         copied = sum(call.nbytes for call in calls)
         console.print(
-            f"{method}: {len(calls):,} copies remain, {copied:,} bytes per inference"
+            f"{plan.name}: {len(calls):,} copies remain, {copied:,} bytes per inference"
         )
 
 

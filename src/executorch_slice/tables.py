@@ -4,10 +4,12 @@
 # This source code is licensed under the BSD-style license found in the
 # LICENSE file in the root directory of this source tree.
 
-"""Tables that commands print: plain, and no wider than the terminal."""
+"""What commands show: tables no wider than the terminal, and that they are at work."""
 
 from executorch_slice.cost import ProgramCost
 from rich.box import SIMPLE
+from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 
@@ -18,6 +20,11 @@ def table(*headings: str, right: tuple[str, ...] = ()) -> Table:
         made.add_column(heading, overflow="fold")
         made.columns[-1].justify = "right" if heading in right else "left"
     return made
+
+
+def progress(what: str) -> Status:
+    """Shows that something takes long, on a terminal only."""
+    return Console(stderr=True).status(what)
 
 
 def cost_table() -> Table:
