@@ -14,11 +14,12 @@ stays the copy it was.
 
 import operator
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Dict, List, Optional
 
 from executorch.exir.tensor import TensorSpec
-from executorch_slice.exir.alias_decision import Reason, Verdict
+from executorch_slice.exir.alias_constants import parts_to_store
+from executorch_slice.exir.alias_copy import Copy
+from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.alias_effects import MemoryEffects
 from executorch_slice.exir.alias_layout import (
     family_of,
@@ -26,11 +27,8 @@ from executorch_slice.exir.alias_layout import (
     is_contiguous,
     is_dense_at_run_time,
     is_dense_tensor,
-    Layout,
     overload_of,
     PIECE_FAMILY,
-    SLICE_FAMILY,
-    VIEW_FAMILY,
     view_layouts,
 )
 from executorch_slice.exir.alias_roots import PlannedMemory, SafeRoots
@@ -53,65 +51,6 @@ _PLACED_AT_RUN_TIME = frozenset(
         Reason.UNPLANNED_OUTPUT,
     }
 )
-
-
-@dataclass
-class Copy:
-    """A copy that could be an alias, and what becomes of it.
-
-    Attributes:
-        node: the node that holds the result: the copy itself, or a piece of a split.
-        source: the node that copies; a split is the source of all its pieces.
-        base: what is copied from.
-        family: the op's name without "_copy".
-        layout: where the result lies in `base`; None where its size or place is not
-            known, or it does not lie together.
-        is_whole: whether it is all of `base`, and both are contiguous.
-        joined: whether it lies in `base`; `kernel` says that an instruction puts it
-            there when the program runs.
-        moved: whether the address is that of an `et_slice` or `et_select`, so that
-            no plan tells it.
-        reason, growth: as in Decision.
-        root, byte_offset: the node whose memory planning will place, and where the
-            result starts in it; or what is copied from, where it stays a copy.
-        is_located: whether `byte_offset` is known at lowering.
-    """
-
-    node: Node
-    source: Node
-    base: Node
-    family: str
-    layout: Optional[Layout] = None
-    is_whole: bool = False
-    joined: bool = True
-    kernel: bool = False
-    moved: bool = False
-    reason: Reason = Reason.SAFE
-    root: Node = field(init=False)
-    byte_offset: int = 0
-    is_located: bool = True
-    growth: int = 0
-
-    def __post_init__(self) -> None:
-        self.root = self.base
-
-    @property
-    def is_view(self) -> bool:
-        return self.family in VIEW_FAMILY
-
-    @property
-    def is_slice(self) -> bool:
-        """Whether an `et_slice` or an `et_select` could make it."""
-        return self.family in SLICE_FAMILY | PIECE_FAMILY and not self.is_whole
-
-    @property
-    def verdict(self) -> Verdict:
-        if not self.joined:
-            return "copy"
-        return "kernel" if self.kernel else "alias"
-
-    def refuse(self, reason: Reason, growth: int = 0) -> None:
-        self.joined, self.reason, self.growth = False, reason, growth
 
 
 class AliasAnalysis:
@@ -175,13 +114,15 @@ class AliasAnalysis:
         return None
 
     def disappears(self, node: Node) -> bool:
-        """Whether `node` is a split of which every piece is an alias."""
+        """Whether `node` is a split of which no piece is a copy."""
         pieces = self.pieces.get(node, [])
-        return bool(pieces) and all(piece.joined for piece in pieces)
+        return bool(pieces) and all(p.joined or p.stored for p in pieces)
 
     def _decide(self) -> None:
         for copy in self.copies.values():
             self._check_layout(copy)
+        for copy in parts_to_store(self.copies.values(), self.memory, self.effects):
+            copy.store()
         roots = self._place()
         self._refuse_written()
         self._refuse_conflicts(roots)

@@ -11,7 +11,7 @@ from enum import Enum
 from html import escape
 from typing import Any, Dict, get_args, List, Literal, Optional, Tuple
 
-Verdict = Literal["alias", "kernel", "copy"]
+Verdict = Literal["alias", "kernel", "constant", "copy"]
 
 
 class Reason(Enum):
@@ -31,6 +31,7 @@ class Reason(Enum):
     NO_SPEC = "it or its base has no dense tensor spec"
     OUTPUT = "the method returns it, and callers may replace an output's memory"
     SPLIT_STAYS = "another piece of the split needs a copy, so its kernel runs anyway"
+    STORED = "nothing else reads its base, a constant: the program holds it instead"
     SWITCHED_OFF = "aliases are switched off in the config"
     UNKNOWN_BASE = "its base comes from an op whose memory is not planned"
     UNPLANNED_BUFFER = "its base is a mutable buffer that is not memory planned"
@@ -52,7 +53,8 @@ class Decision:
         node: name of the FX node; behind the names of the submodules that hold it.
         op: the copy's overload, e.g. ``aten.slice_copy.Tensor``.
         verdict: "alias", no instruction; "kernel", a runtime instruction that moves
-            no data; "copy", the kernel it always was.
+            no data; "constant", a constant of its own instead of its base; "copy", the
+            kernel it always was.
         reason: why.
         nbytes: bytes of the result, at the upper bound of dynamic sizes.
         base: name of the node whose memory the result lies in, or is copied from.

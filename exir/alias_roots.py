@@ -41,6 +41,8 @@ class PlannedMemory:
             ``executorch.exir.memory_planning`` calls it.
         alignment: of each tensor, in bytes.
         by_device: whether memory of other devices than the CPU is planned apart.
+        constant_alignment: of each constant in the program, in bytes; None where
+            constants are not, or not all, stored in it.
     """
 
     graph_inputs: bool = True
@@ -51,6 +53,7 @@ class PlannedMemory:
     algorithm: Callable[..., List[int]] = MemoryPlanningAlgorithmSuite()
     alignment: int = ALIGNMENT
     by_device: bool = False
+    constant_alignment: Optional[int] = None
 
 
 class SafeRoots:

@@ -19,7 +19,8 @@ from operator import itemgetter
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 
 import torch
-from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
+from executorch_slice.exir.alias_analysis import AliasAnalysis
+from executorch_slice.exir.alias_copy import Copy
 from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.alias_layout import upper_bound_nbytes
 from executorch_slice.exir.arena_model import ArenaModel

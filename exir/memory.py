@@ -8,14 +8,16 @@
 
 Each mimics the ATen view op of its name, so that a graph which holds them still
 runs in Python. A node with such a target owns no memory: its spec is a
-``_ViewSpec``, a byte range of the spec of its root; or it is placed when the program
-runs, and its spec is its own and never planned.
+``_ViewSpec``, a byte range of the spec of its root. Or its spec is its own and never
+planned: it is placed when the program runs, or is a part of a constant that the program
+holds instead of that.
 """
 
 from typing import Any, Optional
 
 import torch
 from executorch.exir import memory
+from executorch.exir.tensor import TensorSpec
 
 
 def slice(
@@ -54,3 +56,9 @@ def alias_root(node: torch.fx.Node) -> torch.fx.Node:
         base: Any = node.args[0]
         node = base
     return node
+
+
+def is_stored_part(node: torch.fx.Node) -> bool:
+    """Whether `node` is a part of a constant, and the program holds it as one."""
+    spec = node.meta.get("spec")
+    return is_alias(node) and type(spec) is TensorSpec and spec.const

@@ -97,22 +97,6 @@ def test_kept(name: str) -> None:
     assert_runs_as_eager(module, inputs, manager)
 
 
-class PositionTable(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("table", arange(8, 6))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.table[2:6]
-
-
-def test_constant_base() -> None:
-    module, inputs = PositionTable(), (arange(4, 6),)
-    manager = lower(module, inputs)
-    assert reasons(manager) == ["CONSTANT"]
-    assert_runs_as_eager(module, inputs, manager)
-
-
 DTYPES = {
     torch.bool: torch.logical_not,
     torch.uint8: torch.neg,

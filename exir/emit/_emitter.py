@@ -12,10 +12,12 @@ from executorch.exir.emit import _emitter as upstream
 from executorch.exir.error import InternalError
 from executorch.exir.schema import Instruction, KernelCall
 from executorch_slice.exir import memory
+from executorch_slice.exir.alias_constants import part_of_constant
 from executorch_slice.exir.passes.replace_view_copy_with_view_pass import _ViewSpec
 from torch.fx import Node
 
 _upstream_call_function = upstream._Emitter.call_function
+_upstream_placeholder = upstream._TopLevelEmitter.placeholder
 
 # Instructions of kernels/prim_ops. Arguments: the alias op's, then `out`.
 _KERNELS = {
@@ -32,7 +34,7 @@ def call_function(
 
     A static planned alias is a tensor value with its root's `mem_id` and its own
     offset. It needs no instruction and no operator; where only other such aliases
-    read it, not even the value. A slice or select with a spec that was never meant to
+    read it, not even the value. A part of a constant is a constant. A slice or select with a spec that was never meant to
     be planned becomes an `et_slice` or `et_select`, as a view becomes an `et_view`.
 
     Raises:
@@ -41,6 +43,9 @@ def call_function(
     """
     if target not in memory.ALIAS_OPS:
         return _upstream_call_function(self, target, args, kwargs)
+    if memory.is_stored_part(self.node):
+        part = part_of_constant(self.exported_program, self.node)
+        self.node.meta["spec"].storage = part.untyped_storage()
     if _has_address(self.node):
         is_read = any(not _has_address(user) for user in self.node.users)
         return self._emit_spec(self.node.meta["spec"]) if is_read else None
@@ -61,6 +66,19 @@ def call_function(
     )
 
 
+def placeholder(
+    self: Any, target: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+) -> Any:
+    """Replaces ``_TopLevelEmitter.placeholder``: only what is read is stored.
+
+    A constant is left out where the program holds parts of it instead.
+    """
+    users = self.node.users
+    if users and all(map(memory.is_stored_part, users)):
+        return None
+    return _upstream_placeholder(self, target, args, kwargs)
+
+
 def _emit_kernel(self: Any, target: Any, args: Sequence[Any]) -> Any:
     """The instruction that points `out`, which has no memory, into that of args[0]."""
     if target is memory.slice:
@@ -78,5 +96,5 @@ def _has_address(node: Node) -> bool:
         return False
     spec = node.meta["spec"]
     is_planned = spec.mem_id is not None and spec.mem_offset is not None
-    is_constant = spec.const and spec.storage is not None
+    is_constant = spec.const and (spec.storage is not None or memory.is_stored_part(node))
     return spec.is_static_shape_tensor and (is_planned or is_constant)

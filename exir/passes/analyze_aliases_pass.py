@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Set
 
 import torch
-from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
+from executorch_slice.exir.alias_analysis import AliasAnalysis
+from executorch_slice.exir.alias_copy import Copy
 from executorch_slice.exir.alias_decision import Decision
 from executorch_slice.exir.alias_effects import (
     CONTROL_FLOW,

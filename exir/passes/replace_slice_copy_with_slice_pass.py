@@ -12,7 +12,7 @@ from typing import Any, Optional, Tuple
 from executorch.exir import memory
 from executorch.exir.tensor import TensorSpec
 from executorch_slice.exir import memory as alias_memory
-from executorch_slice.exir.alias_analysis import Copy
+from executorch_slice.exir.alias_copy import Copy
 from executorch_slice.exir.alias_layout import family_of, named_arguments, overload_of
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     analysed,
@@ -33,8 +33,8 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
     `select_copy` and pieces of an unbind `memory.select`; what has all bytes of its
     base, as clones and most squeezes have, becomes `memory.view`. A split of which
     every piece is an alias disappears. During memory planning an alias shares the
-    storage of its root. One that an instruction places when the program runs keeps the
-    spec it had, which is not planned.
+    storage of its root. One that an instruction places when the program runs, and one
+    that the program holds as a constant, keep the spec they had, which is not planned.
 
     Run it after SpecPropPass and ReplaceViewCopyWithViewPass, before ToOutVarPass.
 
@@ -49,7 +49,11 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
 
     def call(self, graph_module: GraphModule) -> PassResult:
         self._analysed = analysed(graph_module, self.analysis)
-        slices = [c for c in self._analysed.copies() if not c.is_view and c.joined]
+        slices = [
+            copy
+            for copy in self._analysed.copies()
+            if (copy.joined and not copy.is_view) or copy.stored
+        ]
         for copy in slices:
             _rewrite(copy)
         for source in dict.fromkeys(c.source for c in slices if c.source is not c.node):
@@ -69,13 +73,13 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
 
     def ensures(self, graph_module: GraphModule) -> None:
         """Each placed alias has a _ViewSpec in its root, and `output` uses no alias."""
-        moved = {copy.node for copy in self._analysed.copies() if copy.moved}
+        apart = {c.node for c in self._analysed.copies() if c.moved or c.stored}
         for module in graph_module.modules():
             for node in module.graph.nodes if isinstance(module, GraphModule) else ():
                 if alias_memory.is_alias(node):
                     spec = node.meta["spec"]
                     root = alias_memory.alias_root(node).meta["spec"]
-                    if node.target is not memory.view and node not in moved:
+                    if node.target is not memory.view and node not in apart:
                         assert isinstance(spec, _ViewSpec) and spec._base is root, node
                     assert all(user.op != "output" for user in node.users), node
 
@@ -89,7 +93,8 @@ def _rewrite(copy: Copy) -> None:
         assert layout is not None, f"{node} is an alias without a layout"
         node.target, node.args = memory.view, (copy.base, list(layout.size))
     node.kwargs = {}
-    node.meta["spec"] = joined_spec(copy)
+    if copy.joined:
+        node.meta["spec"] = joined_spec(copy)
 
 
 def _alias_call(copy: Copy) -> Tuple[Any, Tuple[Any, ...]]:

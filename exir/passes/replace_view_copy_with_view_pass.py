@@ -12,7 +12,7 @@ from typing import Any, List, Optional, Sequence
 from executorch.exir import memory
 from executorch.exir.passes import replace_view_copy_with_view_pass as upstream
 from executorch.exir.tensor import stride_from_dim_order, TensorSpec
-from executorch_slice.exir.alias_analysis import Copy
+from executorch_slice.exir.alias_copy import Copy
 from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.passes.analyze_aliases_pass import (
     analysed,

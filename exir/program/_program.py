@@ -13,6 +13,9 @@ from typing import Any, List, Optional
 from executorch.exir.memory_planning import MemoryPlanningAlgorithmSuite
 from executorch.exir.passes.memory_planning_pass import MemoryPlanningPass
 from executorch.exir.program import _program as upstream
+from executorch.exir.tensor import ALIGNMENT
+from executorch_slice._activation import is_enabled
+from executorch_slice.exir.alias_constants import mark_unique_constants
 from executorch_slice.exir.alias_decision import Decisions
 from executorch_slice.exir.alias_effects import OWNS_RESULTS
 from executorch_slice.exir.alias_roots import PlannedMemory
@@ -96,6 +99,8 @@ def to_executorch(self: Any, *args: Any, **kwargs: Any) -> Any:
                 node.meta.pop(OWNS_RESULTS, None)
                 if is_alias(node):
                     node.target = COPY_OPS[node.target]
+    if is_enabled():
+        mark_unique_constants(self._edge_programs.values())
     manager = _upstream_to_executorch(self, *args, **kwargs)
     manager.alias_decisions = [
         decision
@@ -113,8 +118,11 @@ def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:
     if isinstance(planner, dict):
         default = upstream.ExecutorchBackendConfig().memory_planning_pass
         planner = planner.get(name, default)
+    alignment = None if config.external_constants else ALIGNMENT
+    if alignment is not None and config.constant_tensor_alignment is not None:
+        alignment = config.constant_tensor_alignment
     if type(planner) is not MemoryPlanningPass or not _is_shipped(planner):
-        return PlannedMemory(trusted=False)
+        return PlannedMemory(trusted=False, constant_alignment=alignment)
     return PlannedMemory(
         graph_inputs=planner.alloc_graph_input,
         graph_outputs=planner.alloc_graph_output,
@@ -123,6 +131,7 @@ def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:
         algorithm=planner.memory_planning_algo,
         alignment=planner.alignment,
         by_device=config.enable_non_cpu_memory_planning,
+        constant_alignment=alignment,
     )
 
 

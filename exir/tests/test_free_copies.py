@@ -14,7 +14,8 @@ from alias_testing import GraphBuilder, nodes_of
 from executorch.exir.dialects._ops import ops
 from executorch.exir.passes import dim_order_ops_registry  # noqa: F401
 from executorch.exir.tensor import TensorSpec
-from executorch_slice.exir.alias_analysis import AliasAnalysis, Copy
+from executorch_slice.exir.alias_analysis import AliasAnalysis
+from executorch_slice.exir.alias_copy import Copy
 from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.alias_roots import PlannedMemory
 from executorch_slice.exir.passes.contiguous_bases_pass import ContiguousBasesPass

@@ -209,6 +209,8 @@ class _Replay:
     def _alias(self, node: Node) -> Any:
         """A part of the value of its base: elided, or placed there at run time."""
         base, spec = node.all_input_nodes[0], node.meta["spec"]
+        if alias_memory.is_stored_part(node):
+            return self.fill(spec, self._name(node))
         offset: Optional[int] = 0
         if node.target is not memory.view:
             offset = _offset_in(node, base.meta["spec"], spec)

@@ -54,7 +54,7 @@ def _print_stayed(
     for name, program in programs.items():
         stayed: dict[tuple[str, str], list[int]] = {}
         for decision in decisions(program):
-            if decision.verdict != "alias":
+            if decision.verdict in ("copy", "kernel"):
                 key = decision.op, decision.explanation
                 stayed.setdefault(key, []).append(decision.nbytes)
         for (op, why), nbytes in stayed.items():

@@ -266,6 +266,15 @@ SEAMS = (
         parameters=("self", "target", "args", "kwargs"),
     ),
     Seam(
+        module="executorch.exir.emit._emitter",
+        attribute="_TopLevelEmitter.placeholder",
+        action="replace",
+        counterpart="exir.emit._emitter:placeholder",
+        why="a constant of which the program holds parts is not stored, too",
+        until="_TopLevelEmitter.placeholder leaves out what nothing reads",
+        parameters=("self", "target", "args", "kwargs"),
+    ),
+    Seam(
         module="executorch.exir.serde.export_serialize",
         attribute="_KNOWN_FUNCTIONS",
         action="extend",

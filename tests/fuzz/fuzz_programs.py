@@ -33,7 +33,8 @@ class Recipe:
     Attributes:
         inputs: shape and memory format of each input.
         buffers: shape of each mutable buffer.
-        steps: in order. Values are numbered: inputs, buffers, results.
+        constants: shape of each buffer that is never written.
+        steps: in order. Values are numbered: inputs, buffers, constants, results.
         outputs: numbers of the values that are returned.
         reinplace: whether `run_reinplace_pass` is set.
         planned_io: whether inputs and outputs are memory planned.
@@ -42,6 +43,7 @@ class Recipe:
 
     inputs: Tuple[Tuple[Tuple[int, ...], torch.memory_format], ...]
     buffers: Tuple[Tuple[int, ...], ...]
+    constants: Tuple[Tuple[int, ...], ...]
     steps: Tuple[Step, ...]
     outputs: Tuple[int, ...]
     reinplace: bool
@@ -98,6 +100,8 @@ class Program(nn.Module):
         self.recipe = recipe
         for i, shape in enumerate(recipe.buffers):
             self.register_buffer(f"state_{i}", torch.zeros(shape))
+        for i, shape in enumerate(recipe.constants):
+            self.register_buffer(f"constant_{i}", _numbers(shape, 13 * i))
 
     def forward(self, *inputs: Tensor) -> Tuple[Tensor, ...]:
         values = [*inputs, *(b for _, b in self.named_buffers())]
@@ -111,12 +115,15 @@ class Program(nn.Module):
 
 def example_inputs(recipe: Recipe, round_: int = 0) -> Tuple[Tensor, ...]:
     """Inputs in which every element differs from its neighbours."""
-    inputs = []
-    for i, (shape, memory_format) in enumerate(recipe.inputs):
-        flat = torch.arange(math.prod(shape), dtype=torch.float32)
-        value = ((flat * 7 + 3 * i + 5 * round_) % 31 - 11).reshape(shape)
-        inputs.append(value.contiguous(memory_format=memory_format))
-    return tuple(inputs)
+    return tuple(
+        _numbers(shape, 3 * i + 5 * round_).contiguous(memory_format=memory_format)
+        for i, (shape, memory_format) in enumerate(recipe.inputs)
+    )
+
+
+def _numbers(shape: Tuple[int, ...], first: int) -> Tensor:
+    flat = torch.arange(math.prod(shape), dtype=torch.float32)
+    return ((flat * 7 + first) % 31 - 11).reshape(shape)
 
 
 SHAPES = st.one_of(
@@ -135,9 +142,13 @@ def recipes(draw: st.DrawFn) -> Recipe:
         last = len(shape) == 4 and draw(st.integers(0, 5)) == 0
         inputs.append((shape, torch.channels_last if last else torch.contiguous_format))
     buffers = tuple(draw(st.lists(SHAPES, max_size=2)))
-    recipe = Recipe(tuple(inputs), buffers, (), (), False, (True, True), "never")
-    values = [*example_inputs(recipe), *(torch.zeros(shape) for shape in buffers)]
-    states = range(len(inputs), len(values))
+    constants = tuple(draw(st.lists(SHAPES, max_size=2)))
+    start = Recipe(
+        tuple(inputs), buffers, constants, (), (), False, (True, True), "never"
+    )
+    values = [*example_inputs(start), *Program(start).buffers()]
+    first = len(values)
+    states = range(len(inputs), len(inputs) + len(buffers))
     steps: List[Step] = []
     for _ in range(draw(st.integers(5, 40))):
         step = draw(_step(values, states))
@@ -146,12 +157,13 @@ def recipes(draw: st.DrawFn) -> Recipe:
         steps.append(step)
         if step.op not in IN_PLACE:
             values += result if isinstance(result, list) else [result]
-    results = range(len(values) - 1, len(inputs) + len(buffers) - 1, -1)
+    results = range(len(values) - 1, first - 1, -1)
     computed = [i for i in results if values[i].numel()] or [0]
     outputs = draw(st.lists(st.sampled_from(computed), min_size=1, max_size=4))
     return Recipe(
         tuple(inputs),
         buffers,
+        constants,
         tuple(steps),
         tuple(dict.fromkeys([*outputs, computed[0]])),
         draw(st.booleans()),

@@ -1,0 +1,167 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Parts of constants that a program holds instead of the constant itself.
+
+A program cannot point into a constant, so a slice of one is copied at each run. Where
+nothing but such slices reads the constant, the program may as well hold those, if they
+need no more bytes.
+"""
+
+import hashlib
+import operator
+from collections import Counter
+from typing import Any, Collection, Dict, Iterable, List, Set, Tuple
+
+import torch
+from executorch.exir.passes.constant_prop_pass import get_constant_placeholder_dict
+from executorch_slice.exir.alias_copy import Copy
+from executorch_slice.exir.alias_effects import MemoryEffects
+from executorch_slice.exir.alias_layout import (
+    family_of,
+    has_static_arguments,
+    is_dense_tensor,
+    overload_of,
+    PIECE_FAMILY,
+    SLICE_FAMILY,
+)
+from executorch_slice.exir.alias_roots import PlannedMemory
+from executorch_slice.exir.memory import is_alias
+from torch._export.utils import get_buffer, get_lifted_tensor_constant, get_param
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+# Set in the meta of a placeholder whose bytes no other constant of the program has:
+# equal ones are stored once, so that to leave out one of them would save nothing.
+IS_UNIQUE = "constant_is_unique"
+
+_CONSTANTS = get_param, get_buffer, get_lifted_tensor_constant
+
+
+def mark_unique_constants(programs: Collection[ExportedProgram]) -> None:
+    """Notes in each constant whether it is sliced, and its bytes are there only once.
+
+    A buffer that any method writes may be one that all of them share: no constant.
+
+    Args:
+        programs: all methods of what will be one program file.
+    """
+    written = {
+        fqn
+        for program in programs
+        for fqn in program.graph_signature.buffers_to_mutate.values()
+    }
+    constants: Dict[Node, torch.Tensor] = {}
+    sliced: Set[Node] = set()
+    for program in programs:
+        buffers = program.graph_signature.inputs_to_buffers
+        for node, tensor in get_constant_placeholder_dict(program).items():
+            constants[node] = tensor
+            is_fixed = buffers.get(str(node.target)) not in written
+            if is_fixed and any(map(_is_slice, node.users)):
+                sliced.add(node)
+    with_size = Counter(tensor.nbytes for tensor in constants.values())
+    in_doubt = {n for n in sliced if with_size[constants[n].nbytes] > 1}
+    sizes = {constants[node].nbytes for node in in_doubt}
+    contents = {n: _digest(t) for n, t in constants.items() if t.nbytes in sizes}
+    with_content = Counter(contents.values())
+    for node in constants:
+        is_once = node not in contents or with_content[contents[node]] == 1
+        node.meta[IS_UNIQUE] = node in sliced and is_once
+
+
+def _is_slice(node: Node) -> bool:
+    return family_of(overload_of(node)) in SLICE_FAMILY | PIECE_FAMILY
+
+
+def _digest(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().contiguous().reshape(-1)
+    return hashlib.sha256(flat.view(torch.uint8).numpy()).digest()
+
+
+def parts_to_store(
+    copies: Iterable[Copy], memory: PlannedMemory, effects: MemoryEffects
+) -> List[Copy]:
+    """Those of `copies` that the program holds instead of what they are parts of.
+
+    Args:
+        copies: of one graph, after their layouts have been checked.
+        memory: how the program stores constants.
+        effects: of the graph.
+    """
+    alignment = memory.constant_alignment
+    if alignment is None:
+        return []
+    by_base: Dict[Node, List[Copy]] = {}
+    for copy in copies:
+        by_base.setdefault(copy.base, []).append(copy)
+    found: List[Copy] = []
+    for base in by_base:
+        if base.meta.get(IS_UNIQUE, False) and base.meta["spec"].const:
+            parts = _parts(base, by_base, effects)
+            held = [copy for copy, is_read in parts if is_read]
+            needed = sum(_padded_nbytes(copy.node, alignment) for copy in held)
+            if needed <= _padded_nbytes(base, alignment):
+                found += [copy for copy, _ in parts]
+    return found
+
+
+def _parts(
+    base: Node, by_base: Dict[Node, List[Copy]], effects: MemoryEffects
+) -> List[Tuple[Copy, bool]]:
+    """All that is sliced from `base`, and whether anything but further slices reads it.
+
+    Nothing, where anything but slices reads `base`.
+    """
+    copies = by_base.get(base, [])
+    sources = {copy.source for copy in copies if _may_be_stored(copy, effects)}
+    kept = {copy.source for copy in copies} - sources
+    if kept or any(user not in sources for user in base.users):
+        return []
+    found = []
+    for copy in copies:
+        below = _parts(copy.node, by_base, effects)
+        found += [(copy, not below), *below]
+    return found
+
+
+def _may_be_stored(copy: Copy, effects: MemoryEffects) -> bool:
+    specs = [copy.node.meta.get("spec"), copy.base.meta.get("spec")]
+    return (
+        copy.is_slice
+        and all(is_dense_tensor(s) and s.is_static_shape_tensor for s in specs)
+        and has_static_arguments(copy.source)
+        and copy.node not in effects.writes
+        and all(user.op != "output" for user in copy.node.users)
+        and (
+            copy.source is copy.node
+            or all(user.target is operator.getitem for user in copy.source.users)
+        )
+    )
+
+
+def _padded_nbytes(node: Node, alignment: int) -> int:
+    nbytes: int = node.meta["spec"].nbytes()
+    return -(-nbytes // alignment) * alignment
+
+
+def part_of_constant(program: ExportedProgram, node: Any) -> torch.Tensor:
+    """The values of a stored part, as its spec lays them out.
+
+    Args:
+        program: the method that holds `node`.
+        node: an alias op, whose root is a constant.
+    """
+    calls = []
+    while is_alias(node):
+        calls.append(node)
+        node = node.args[0]
+    found = (get(program, node) for get in _CONSTANTS)
+    part: Any = next(tensor for tensor in found if tensor is not None).detach()
+    for call in reversed(calls):
+        part = call.target(part, *call.args[1:])
+    spec = calls[0].meta["spec"]
+    return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).copy_(part)
