@@ -14,7 +14,7 @@ need no more bytes.
 import hashlib
 import operator
 from collections import Counter
-from typing import Any, Collection, Dict, Iterable, List, Set, Tuple
+from typing import Any, Collection, Dict, Iterable, List, NamedTuple, Set
 
 import torch
 from executorch.exir.passes.constant_prop_pass import get_constant_placeholder_dict
@@ -61,7 +61,7 @@ def mark_unique_constants(programs: Collection[ExportedProgram]) -> None:
         for node, tensor in get_constant_placeholder_dict(program).items():
             constants[node] = tensor
             is_fixed = buffers.get(str(node.target)) not in written
-            if is_fixed and any(map(_is_slice, node.users)):
+            if is_fixed and _is_sliced(node):
                 sliced.add(node)
     with_size = Counter(tensor.nbytes for tensor in constants.values())
     in_doubt = {n for n in sliced if with_size[constants[n].nbytes] > 1}
@@ -73,8 +73,13 @@ def mark_unique_constants(programs: Collection[ExportedProgram]) -> None:
         node.meta[IS_UNIQUE] = node in sliced and is_once
 
 
-def _is_slice(node: Node) -> bool:
-    return family_of(overload_of(node)) in SLICE_FAMILY | PIECE_FAMILY
+def _is_sliced(node: Node) -> bool:
+    """Whether a slice reads `node`, or a copy of it that may have its bytes."""
+    families = {user: family_of(overload_of(user)) for user in node.users}
+    return any(
+        family in SLICE_FAMILY | PIECE_FAMILY or (family and _is_sliced(user))
+        for user, family in families.items()
+    )
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
@@ -102,36 +107,48 @@ def parts_to_store(
     for base in by_base:
         if base.meta.get(IS_UNIQUE, False) and base.meta["spec"].const:
             parts = _parts(base, by_base, effects)
-            held = [copy for copy, is_read in parts if is_read]
-            needed = sum(_padded_nbytes(copy.node, alignment) for copy in held)
-            if needed <= _padded_nbytes(base, alignment):
-                found += [copy for copy, _ in parts]
+            held = {part.how: part.copy for part in parts if part.is_read}
+            needed = sum(_padded_nbytes(copy.node, alignment) for copy in held.values())
+            is_sliced = any(part.copy.is_slice for part in parts)
+            if is_sliced and needed <= _padded_nbytes(base, alignment):
+                found += [part.copy for part in parts]
     return found
 
 
-def _parts(
-    base: Node, by_base: Dict[Node, List[Copy]], effects: MemoryEffects
-) -> List[Tuple[Copy, bool]]:
-    """All that is sliced from `base`, and whether anything but further slices reads it.
+class _Part(NamedTuple):
+    """A copy of a part of a constant; `how` is equal for those of equal bytes."""
 
-    Nothing, where anything but slices reads `base`.
-    """
+    copy: Copy
+    how: str
+    is_read: bool  # by anything but copies of parts of it
+
+
+def _parts(
+    base: Node,
+    by_base: Dict[Node, List[Copy]],
+    effects: MemoryEffects,
+    how: str = "",
+) -> List[_Part]:
+    """All parts of `base` and of its parts; none if anything else reads `base`."""
     copies = by_base.get(base, [])
-    sources = {copy.source for copy in copies if _may_be_stored(copy, effects)}
-    kept = {copy.source for copy in copies} - sources
-    if kept or any(user not in sources for user in base.users):
+    sources = {copy.source for copy in copies}
+    stored = all(_may_be_stored(copy, effects) for copy in copies)
+    if not stored or any(user not in sources for user in base.users):
         return []
     found = []
     for copy in copies:
-        below = _parts(copy.node, by_base, effects)
-        found += [(copy, not below), *below]
+        call = copy.source
+        piece = "" if copy.node is call else copy.node.args[1]
+        below_how = f"{how} {overload_of(call)} {call.args[1:]} {call.kwargs} {piece}"
+        below = _parts(copy.node, by_base, effects, below_how)
+        found += [_Part(copy, below_how, not below), *below]
     return found
 
 
 def _may_be_stored(copy: Copy, effects: MemoryEffects) -> bool:
     specs = [copy.node.meta.get("spec"), copy.base.meta.get("spec")]
     return (
-        copy.is_slice
+        (copy.is_slice or copy.is_whole)
         and all(is_dense_tensor(s) and s.is_static_shape_tensor for s in specs)
         and has_static_arguments(copy.source)
         and copy.node not in effects.writes
@@ -162,6 +179,6 @@ def part_of_constant(program: ExportedProgram, node: Any) -> torch.Tensor:
     found = (get(program, node) for get in _CONSTANTS)
     part: Any = next(tensor for tensor in found if tensor is not None).detach()
     for call in reversed(calls):
-        part = call.target(part, *call.args[1:])
+        part = call.target(part, *call.args[1:]).contiguous()
     spec = calls[0].meta["spec"]
     return torch.empty_strided(spec.shape, spec.stride, dtype=spec.dtype).copy_(part)

@@ -98,6 +98,10 @@ STORED: Dict[str, Body] = {
     "unsqueezed": lambda x, t: x + t[:1].unsqueeze(1) + t[7:].unsqueeze(0),
     "clone of a part": lambda x, t: x + t[3].clone(),
     "read twice": lambda x, t: (x + t[1], x * t[1]),
+    "the same rows twice": lambda x, t: x + t[:5].sum(0) * t[:5].prod(0),
+    "rows of unbind": lambda x, t: x + sum(half[1:3, 0].sum() for half in t.chunk(2)),
+    "part of a view": lambda x, t: x + t.view(4, 24)[1, 2:14],
+    "part of a view of a part": lambda x, t: x + t[:, 2:8].reshape(4, 12)[3],
     "in a branch": lambda x, t: torch.cond(
         x.sum() > 0, lambda x, p: x + p, lambda x, p: x - p, (x, t[4])
     ),

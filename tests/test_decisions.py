@@ -48,6 +48,7 @@ def test_decisions_are_a_list() -> None:
     assert json.loads(json.dumps(found.to_dict()))["totals"] == {
         "alias": {"count": 0, "bytes": 0},
         "kernel": {"count": 0, "bytes": 0},
+        "constant": {"count": 0, "bytes": 0},
         "copy": {"count": 1, "bytes": 2048},
     }
 

@@ -34,6 +34,7 @@ from .transformer import (
     mha_qkv_unbind,
     moe_topk_experts,
     nn_transformer_encoder,
+    position_tables,
 )
 from .vision import (
     densenet,
@@ -90,6 +91,7 @@ ZOO: dict[str, Callable[[], Case]] = {
         dlrm_tabular,
         moe_topk_experts,
         batched_experts_select,
+        position_tables,
         ctc_beam_frame_pick,
     )
 }

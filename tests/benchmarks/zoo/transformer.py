@@ -251,3 +251,32 @@ def moe_topk_experts() -> Case:
 
 def batched_experts_select() -> Case:
     return Case(BatchedExperts(), (torch.randn(1, 8, 64),))
+
+
+class TableAttention(nn.Module):
+    """Tables made for 128 positions, of which this export reads 24; a packed weight."""
+
+    def __init__(self, dim: int = 64, heads: int = 4, longest: int = 128) -> None:
+        super().__init__()
+        self.heads = heads
+        self.position = nn.Parameter(torch.randn(longest, dim))
+        self.in_proj = nn.Parameter(torch.randn(3 * dim, dim) / 8)
+        angles = torch.outer(torch.arange(longest), 0.1 ** torch.arange(dim // heads))
+        self.register_buffer("rope", torch.stack([angles.cos(), angles.sin()]))
+
+    def rotate(self, x: Tensor) -> Tensor:
+        cos, sin = (table[: x.shape[-2]] for table in self.rope.unbind())
+        return x * cos + x.flip(-1) * sin
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        x = x + self.position[: x.shape[1]]
+        projected = map(F.linear, (x, memory, memory), self.in_proj.chunk(3))
+        q, k, v = (
+            y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in projected
+        )
+        y = F.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v)
+        return x + y.transpose(1, 2).flatten(2)
+
+
+def position_tables() -> Case:
+    return Case(TableAttention(), (torch.randn(1, 24, 64), torch.randn(1, 24, 64)))
