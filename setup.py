@@ -10,7 +10,7 @@ from setuptools import find_packages, setup
 
 PACKAGE = "executorch_slice"
 # Folders of the ExecuTorch tree that this repository extends.
-TREE = ("backends", "exir", "kernels")
+TREE = ("backends", "exir", "kernels", "util")
 
 folders = {PACKAGE: f"src/{PACKAGE}"}
 for package in find_packages(f"src/{PACKAGE}"):

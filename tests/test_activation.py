@@ -54,6 +54,7 @@ FIRST = {
     "a deep submodule": "import executorch.exir.passes.spec_prop_pass",
     "the emitter": "from executorch.exir.emit._emitter import _Emitter",
     "a backend": "import executorch.backends.xnnpack.partition.xnnpack_partitioner",
+    "the profiler": "import executorch.util.activation_memory_profiler",
     "the in-tree name": "import executorch.exir.passes."
     "replace_slice_copy_with_slice_pass",
     "the package": "import executorch_slice",

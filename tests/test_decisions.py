@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any, Dict
 
 import torch
-from alias_testing import lower
+from alias_testing import Fn, lower
 from executorch_slice import decisions
 from executorch_slice.exir.alias_decision import Decision, Decisions, Reason
 
@@ -97,3 +97,15 @@ def test_the_source_is_the_line_of_the_model() -> None:
     sources = {d.op: d.source for d in found}
     assert sources["aten.slice_copy.Tensor"] == f"test_decisions.py:{first + 2}"
     assert sources["aten.permute_copy.default"] == f"test_decisions.py:{first + 3}"
+
+
+def rows_doubled(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin()[:2]
+    return torch.cat([y, y])
+
+
+def test_generated_code_is_no_line_of_the_model() -> None:
+    """PyTorch traces a branch as code that it generates."""
+    module = Fn(lambda x: torch.cond(x.sum() > 0, rows_doubled, torch.sin, (x,)))
+    (found,) = decisions(lower(module, (torch.ones(4, 8),)))
+    assert found.op == "aten.slice_copy.Tensor" and "<" not in found.source

@@ -14,7 +14,7 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TREE = ["backends", "exir", "kernels"]
+TREE = ["backends", "exir", "kernels", "util"]
 SOURCES = [*TREE, "docs", "src", "tests", "tools", "setup.py"]
 CPP = ["examples", "kernels"]
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, Sequence, Tuple
 from executorch.exir.emit import _emitter as upstream
 from executorch.exir.error import InternalError
 from executorch.exir.schema import Instruction, KernelCall
+from executorch_slice._activation import is_enabled
 from executorch_slice.exir import memory
 from executorch_slice.exir.alias_constants import part_of_constant
 from executorch_slice.exir.passes.replace_view_copy_with_view_pass import _ViewSpec
@@ -34,8 +35,10 @@ def call_function(
 
     A static planned alias is a tensor value with its root's `mem_id` and its own
     offset. It needs no instruction and no operator; where only other such aliases
-    read it, not even the value. A part of a constant is a constant. A slice or select with a spec that was never meant to
-    be planned becomes an `et_slice` or `et_select`, as a view becomes an `et_view`.
+    read it, not even the value. A part of a constant is a constant. A slice or select
+    with a spec that was never meant to be planned becomes an `et_slice` or `et_select`,
+    as a view becomes an `et_view`; these have debug handles and stack traces as
+    instructions of operators have.
 
     Raises:
         InternalError: a part of a root has no address, because the root is not planned
@@ -43,6 +46,16 @@ def call_function(
     """
     if target not in memory.ALIAS_OPS:
         return _upstream_call_function(self, target, args, kwargs)
+    known = len(self.chain.instructions)
+    value = _emit_alias(self, target, args, kwargs)
+    if len(self.chain.instructions) > known and is_enabled():
+        _add_debug_info(self, target)
+    return value
+
+
+def _emit_alias(
+    self: Any, target: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+) -> Any:
     if memory.is_stored_part(self.node):
         part = part_of_constant(self.exported_program, self.node)
         self.node.meta["spec"].storage = part.untyped_storage()
@@ -90,11 +103,21 @@ def _emit_kernel(self: Any, target: Any, args: Sequence[Any]) -> Any:
     return out
 
 
+def _add_debug_info(self: Any, target: Any) -> None:
+    """Notes of the last instruction what upstream notes of those of operators."""
+    self._add_debug_handle(len(self.chain.instructions) - 1, target)
+    if self.emitter_state.emit_stacktrace:
+        trace = upstream._stacktrace_to_framelist(self.node.meta["stack_trace"])
+        self.chain.stacktrace = [*(self.chain.stacktrace or ()), trace]
+
+
 def _has_address(node: Node) -> bool:
     """Whether `node` is an alias that no instruction makes: static, and placed."""
     if not memory.is_alias(node):
         return False
     spec = node.meta["spec"]
     is_planned = spec.mem_id is not None and spec.mem_offset is not None
-    is_constant = spec.const and (spec.storage is not None or memory.is_stored_part(node))
+    is_constant = spec.const and (
+        spec.storage is not None or memory.is_stored_part(node)
+    )
     return spec.is_static_shape_tensor and (is_planned or is_constant)

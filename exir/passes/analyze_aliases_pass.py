@@ -151,6 +151,6 @@ def _source_line(node: Node) -> str:
     own = [
         (path, line)
         for path, line in frames
-        if not path.startswith(_TORCH) and "-packages/torch/" not in path
+        if not path.startswith((_TORCH, "<")) and "-packages/torch/" not in path
     ]
     return "{0.name}:{1}".format(Path(own[-1][0]), own[-1][1]) if own else ""

@@ -63,7 +63,9 @@ def _convert_bases(module: GraphModule) -> bool:
             value = base.meta["val"].contiguous()
             order = list(range(value.dim()))
             with module.graph.inserting_before(node):
-                converted[key] = clone_node(base, _CONVERSION, value, dim_order=order)
+                converted[key] = clone_node(
+                    base, _CONVERSION, value, reader=node, dim_order=order
+                )
         node.args = (converted[key], *node.args[1:])
     module.recompile()
     return True

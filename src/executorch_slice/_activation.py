@@ -20,7 +20,8 @@ LOWERING = "executorch.exir.program._program"
 SAVING = "executorch.exir.serde.serialize"
 XNNPACK = "executorch.backends.xnnpack.partition.xnnpack_partitioner"
 CUDA = "executorch.backends.cuda.cuda_backend"
-TRIGGERS = (LOWERING, SAVING, XNNPACK, CUDA)
+PROFILING = "executorch.util.activation_memory_profiler"
+TRIGGERS = (LOWERING, SAVING, XNNPACK, CUDA, PROFILING)
 
 _on = True
 _disabled_here: ContextVar[int] = ContextVar("executorch_slice_disabled", default=0)

@@ -26,6 +26,7 @@ from executorch_slice._activation import (
     CUDA,
     is_enabled,
     LOWERING,
+    PROFILING,
     SAVING,
     UnsupportedExecuTorchError,
     XNNPACK,
@@ -333,6 +334,18 @@ SEAMS = (
         until="CudaBackend.get_custom_passes lists CloneReturnedViewsPass",
         parameters=("compile_specs",),
         trigger=CUDA,
+    ),
+    Seam(
+        module="executorch.util.activation_memory_profiler",
+        attribute="_validate_memory_planning_is_done",
+        action="replace",
+        counterpart=(
+            "util.activation_memory_profiler:_validate_memory_planning_is_done"
+        ),
+        why="a program of delegates may hold aliases, and no allocation",
+        until="_validate_memory_planning_is_done knows the alias ops",
+        parameters=("exported_program",),
+        trigger=PROFILING,
     ),
 )
 
