@@ -12,7 +12,7 @@ demo: $(VENV)/.demo
 	$(BIN)/executorch-slice demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 kernels-test: $(VENV)/.test
 	$(BIN)/python -m pytest -rs kernels tests/test_kernels.py tests/test_load_kernels.py

@@ -18,7 +18,6 @@ SCRIPT = Path(__file__).with_name("compare_suites.py")
 SUITES = (
     "executorch.exir.tests.test_remove_view_copy",
     "executorch.exir.tests.test_memory_planning",
-    "executorch.exir.emit.test.test_emit",
 )
 SUITE_THAT_DIFFERS = """
 import sys
