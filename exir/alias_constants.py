@@ -21,6 +21,7 @@ from executorch.exir.passes.constant_prop_pass import get_constant_placeholder_d
 from executorch_slice.exir.alias_copy import Copy
 from executorch_slice.exir.alias_effects import MemoryEffects
 from executorch_slice.exir.alias_layout import (
+    CONVERSIONS,
     family_of,
     has_static_arguments,
     is_dense_tensor,
@@ -38,11 +39,12 @@ from torch.fx import Node
 # equal ones are stored once, so that to leave out one of them would save nothing.
 IS_UNIQUE = "constant_is_unique"
 
+_TAKING = SLICE_FAMILY | PIECE_FAMILY | CONVERSIONS
 _CONSTANTS = get_param, get_buffer, get_lifted_tensor_constant
 
 
 def mark_unique_constants(programs: Collection[ExportedProgram]) -> None:
-    """Notes in each constant whether it is sliced, and its bytes are there only once.
+    """Notes in each constant whether a part of it will do, and no other has its bytes.
 
     A buffer that any method writes may be one that all of them share: no constant.
 
@@ -74,10 +76,10 @@ def mark_unique_constants(programs: Collection[ExportedProgram]) -> None:
 
 
 def _is_sliced(node: Node) -> bool:
-    """Whether a slice reads `node`, or a copy of it that may have its bytes."""
+    """Whether a slice or conversion reads `node`, or a copy that may have its bytes."""
     families = {user: family_of(overload_of(user)) for user in node.users}
     return any(
-        family in SLICE_FAMILY | PIECE_FAMILY or (family and _is_sliced(user))
+        family in _TAKING or (family and _is_sliced(user))
         for user, family in families.items()
     )
 
@@ -109,8 +111,8 @@ def parts_to_store(
             parts = _parts(base, by_base, effects)
             held = {part.how: part.copy for part in parts if part.is_read}
             needed = sum(_padded_nbytes(copy.node, alignment) for copy in held.values())
-            is_sliced = any(part.copy.is_slice for part in parts)
-            if is_sliced and needed <= _padded_nbytes(base, alignment):
+            is_needed = any(not part.copy.is_whole for part in parts)
+            if is_needed and needed <= _padded_nbytes(base, alignment):
                 found += [part.copy for part in parts]
     return found
 
@@ -148,7 +150,7 @@ def _parts(
 def _may_be_stored(copy: Copy, effects: MemoryEffects) -> bool:
     specs = [copy.node.meta.get("spec"), copy.base.meta.get("spec")]
     return (
-        (copy.is_slice or copy.is_whole)
+        (copy.family in _TAKING or copy.is_whole)
         and all(is_dense_tensor(s) and s.is_static_shape_tensor for s in specs)
         and has_static_arguments(copy.source)
         and copy.node not in effects.writes

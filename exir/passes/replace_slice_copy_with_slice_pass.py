@@ -86,12 +86,12 @@ class ReplaceSliceCopyWithSlicePass(PassBase):  # type: ignore[misc]
 
 def _rewrite(copy: Copy) -> None:
     """Points `copy.node` at its base, with an alias op that says which part."""
-    node, layout = copy.node, copy.layout
+    node = copy.node
     if copy.is_slice:
         node.target, node.args = _alias_call(copy)
     else:
-        assert layout is not None, f"{node} is an alias without a layout"
-        node.target, node.args = memory.view, (copy.base, list(layout.size))
+        shape = list(node.meta["spec"].shape)
+        node.target, node.args = memory.view, (copy.base, shape)
     node.kwargs = {}
     if copy.joined:
         node.meta["spec"] = joined_spec(copy)
