@@ -271,9 +271,7 @@ class TableAttention(nn.Module):
     def forward(self, x: Tensor, memory: Tensor) -> Tensor:
         x = x + self.position[: x.shape[1]]
         projected = map(F.linear, (x, memory, memory), self.in_proj.chunk(3))
-        q, k, v = (
-            y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in projected
-        )
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in projected)
         y = F.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v)
         return x + y.transpose(1, 2).flatten(2)
 
