@@ -44,6 +44,9 @@ class Reason(Enum):
         return self.value
 
 
+FREE = frozenset({Reason.SAFE, Reason.STORED})  # no copy stays for these
+
+
 @dataclass(frozen=True)
 class Decision:
     """What becomes of one copy.

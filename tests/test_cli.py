@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 import torch
 from executorch.exir import to_edge
-from executorch_slice import decisions
+from executorch_slice import decisions, lowering
 from executorch_slice.cli import main
 from executorch_slice.compare import LoadedProgram, lower, lower_stock
 from executorch_slice.lowering import program_arenas
@@ -118,7 +118,7 @@ def test_et_slice(
     assert (decision["verdict"], decision["reason"]) == (verdict, "DYNAMIC")
 
 
-@pytest.mark.parametrize("reason, code", [(REASON, 1), ("CONSTANT", 0), ("SAFE", 0)])
+@pytest.mark.parametrize("reason, code", [(REASON, 1), ("CONSTANT", 0)])
 def test_fail_on_copy(
     files: Files, capsys: pytest.CaptureFixture[str], reason: str, code: int
 ) -> None:
@@ -128,11 +128,12 @@ def test_fail_on_copy(
     assert ("1 stay, the first is" in captured.err) == (code == 1)
 
 
-def test_fail_on_an_unknown_reason(
-    files: Files, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("reason", ["BAD_LUCK", "SAFE", "STORED"])
+def test_fail_on_no_reason_to_stay(
+    files: Files, capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
-    assert run("explain", files.saved, "--fail-on-copy", "BAD_LUCK") == 2
-    assert "BAD_LUCK" in one_line(capsys)
+    assert run("explain", files.saved, "--fail-on-copy", reason) == 2
+    assert reason in one_line(capsys)
 
 
 @pytest.mark.parametrize("backend", [(), ("--backend", "xnnpack")])
@@ -154,6 +155,58 @@ def test_lower_writes_a_program_that_runs(
         program = LoadedProgram(out.read_bytes())
         for got, want in zip(program(x), Slices()(x)):
             torch.testing.assert_close(got, want)
+
+
+class Mixed(nn.Module):
+    """Returns numbers beside a tensor."""
+
+    def forward(self, x: Tensor) -> Tuple[Any, ...]:
+        return x[1:] + 1, x.shape[0], True
+
+
+def test_outputs_that_are_no_tensors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "mixed.pt2", tmp_path / "mixed.pte"
+    torch.export.save(torch.export.export(Mixed(), (torch.randn(4, 8),)), path)
+    assert run("lower", path, "-o", out) == 0
+    assert "equal stock's bit for bit" in capsys.readouterr().out
+    assert run("inspect", out) == 0
+
+
+def test_kernels_that_this_process_has_not(
+    files: Files,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lowering, "_get_operator_names", list)
+    assert run("lower", files.saved, "-o", tmp_path / "out.pte") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "not run: this process has no kernel of aten::add.out, aten::exp.out" in printed
+
+
+def test_no_file_is_overwritten_by_another(
+    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, before = tmp_path / "out.svg", files.saved.read_bytes()
+    for args in [
+        ("lower", files.saved, "-o", files.saved),
+        ("lower", files.saved, "-o", out, "--memory-map", tmp_path / "." / "out.svg"),
+        ("inspect", files.aliased, "--memory-map", files.aliased),
+    ]:
+        assert run(*args) == 2
+        assert "is given twice" in one_line(capsys)
+    assert files.saved.read_bytes() == before and not out.exists()
+
+
+def test_a_program_without_methods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "none.pte"
+    path.write_bytes(to_edge({}).to_executorch().buffer)
+    assert run("inspect", path) == 0
+    assert "no methods" in capsys.readouterr().out
 
 
 def test_inspect_finds_the_aliases(

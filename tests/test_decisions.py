@@ -10,8 +10,10 @@ import json
 from dataclasses import fields
 from typing import Any, Dict
 
+import pytest
 import torch
 from alias_testing import Fn, lower
+from executorch.exir import to_edge
 from executorch_slice import decisions
 from executorch_slice.exir.alias_decision import Decision, Decisions, Reason
 
@@ -62,6 +64,13 @@ def test_decisions_print_as_a_table() -> None:
         "2 copies: 1 alias (4 bytes), 1 copy (2,048 bytes)",
     ]
     assert repr(Decisions()) == "0 copies"
+
+
+def test_decisions_of_something_else() -> None:
+    edge = to_edge(torch.export.export(Sliced(), (torch.randn(4, 8),)))
+    for other_object in (edge, edge.exported_program(), None):
+        with pytest.raises(TypeError, match="no ExecutorchProgramManager"):
+            decisions(other_object)
 
 
 def test_long_tables_are_cut() -> None:

@@ -154,5 +154,10 @@ def decisions(manager: Any) -> Decisions:
     Returns:
         The decisions, a list that prints as a table, methods in name order; none where
         the program was lowered without this package.
+
+    Raises:
+        TypeError: `manager` is something else, as an edge program.
     """
+    if not isinstance(manager, upstream.ExecutorchProgramManager):
+        raise TypeError(f"{type(manager).__name__} is no ExecutorchProgramManager")
     return Decisions(getattr(manager, "alias_decisions", ()))

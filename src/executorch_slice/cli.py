@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from executorch_slice.exit_codes import CommandError
+from executorch_slice.exit_codes import CommandError, ExitCode
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -115,8 +115,18 @@ def _positive(text: str) -> int:
     return number
 
 
+def _check_files(options: argparse.Namespace) -> None:
+    """Raises where the command would overwrite a file that it has read or written."""
+    given = [getattr(options, name, None) for name in ("model", "output", "memory_map")]
+    paths = [path.resolve() for path in given if path is not None]
+    for at, path in enumerate(paths):
+        if path in paths[:at]:
+            raise CommandError(ExitCode.USAGE, f"{path} is given twice")
+
+
 def _run(options: argparse.Namespace) -> int:
     """Imports what the command needs, which takes seconds, and runs it."""
+    _check_files(options)
     from rich.console import Console
 
     console = Console(highlight=False)

@@ -51,7 +51,7 @@ def read_program(path: Path) -> Program:
     data = _read(path)
     if not _is_program(data):
         if is_zipfile(io.BytesIO(data)):
-            what = "a saved torch.export program: `executorch-slice explain` reads it"
+            what = "a zip file: of a saved torch.export program, use explain or lower"
             raise _unfit(path, what)
         raise _unfit(path, "no ExecuTorch program")
     header = _get_extended_header(data)
@@ -101,5 +101,6 @@ def _unfit(path: Path, what: str) -> CommandError:
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}" if lines[0] else type(error).__name__
+    line, *_ = str(error).splitlines() or [""]
+    line, *_ = line.split(" Please check the warnings above")  # which are not shown
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__

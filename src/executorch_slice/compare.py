@@ -8,7 +8,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
@@ -39,8 +39,8 @@ class LoadedProgram:
         self._buffer = program if isinstance(program, bytes) else program.buffer
         self._module = _load_for_executorch_from_buffer(self._buffer)
 
-    def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        outputs: list[Tensor] = self._module.forward(inputs)
+    def __call__(self, *inputs: Any) -> list[Any]:
+        outputs: list[Any] = self._module.forward(inputs)
         return outputs
 
 
@@ -75,13 +75,16 @@ def _permuted(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def all_pairs(
-    agree: Callable[[Tensor, Tensor], bool], got: list[Tensor], want: list[Tensor]
+    agree: Callable[[Any, Any], bool], got: list[Any], want: list[Any]
 ) -> bool:
     """Whether there are as many of both, and each two of them agree."""
     return len(got) == len(want) and all(map(agree, got, want))
 
 
-def same_bits(got: Tensor, want: Tensor) -> bool:
+def same_bits(got: Any, want: Any) -> bool:
+    """Whether two outputs are the same; those that are no tensors count by value."""
+    if not isinstance(got, Tensor) or not isinstance(want, Tensor):
+        return bool(got == want)
     alike: bool = got.dtype == want.dtype and got.shape == want.shape
     return alike and torch.equal(_bytes(got), _bytes(want))
 
@@ -90,6 +93,9 @@ def _bytes(x: Tensor) -> Tensor:
     return x.reshape(-1).view(torch.uint8)
 
 
-def close(got: Tensor, want: Tensor) -> bool:
+def close(got: Any, want: Any) -> bool:
+    """Whether two outputs are the same within float32 rounding."""
+    if not isinstance(got, Tensor) or not isinstance(want, Tensor):
+        return bool(got == want)
     alike: bool = got.shape == want.shape
     return alike and torch.allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -13,7 +13,7 @@ from typing import Optional
 from executorch_slice import decisions
 from executorch_slice.command_files import read_exported, writing
 from executorch_slice.cost import program_cost
-from executorch_slice.exir.alias_decision import Decisions, Reason
+from executorch_slice.exir.alias_decision import Decisions, FREE, Reason
 from executorch_slice.exit_codes import CommandError, ExitCode
 from executorch_slice.lowering import (
     lower_aliased,
@@ -41,11 +41,13 @@ def run_explain(
     Returns:
         FAILED_CHECK where a copy stays for one of the reasons `fail_on_copy`.
     """
-    unknown = set(fail_on_copy) - set(Reason.__members__)
+    reasons = [reason.name for reason in Reason if reason not in FREE]
+    unknown = set(fail_on_copy) - set(reasons)
     if unknown:
-        known = ", ".join(Reason.__members__)
+        known = ", ".join(reasons)
         raise CommandError(
-            ExitCode.USAGE, f"no reason: {', '.join(sorted(unknown))}. Known: {known}"
+            ExitCode.USAGE,
+            f"no reason to stay: {', '.join(sorted(unknown))}. Known: {known}",
         )
     check_can_draw(memory_map)
     with progress(f"reading {model}"):

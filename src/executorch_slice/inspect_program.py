@@ -102,6 +102,8 @@ def _arena_report(arena: Arena) -> dict[str, Any]:
 def _print_report(
     console: Console, program: Program, found: Mapping[str, list[Arena]]
 ) -> None:
+    if not program.execution_plan:
+        console.print("The program has no methods.")
     for plan in program.execution_plan:
         calls = _copies(plan)
         for arena in found[plan.name]:

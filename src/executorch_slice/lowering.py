@@ -15,6 +15,7 @@ from executorch.exir import EdgeProgramManager, ExecutorchProgramManager, to_edg
 from executorch.exir.program import to_edge_transform_and_lower
 from executorch.exir.schema import ExecutionPlan, Tensor
 from executorch.exir.tensor import scalar_type_enum, TensorSpec
+from executorch.extension.pybindings.portable_lib import _get_operator_names
 from executorch_slice import AliasConfig, ExecutorchBackendConfig
 from executorch_slice.arena_layout import Arena, arenas, KnownValue
 from executorch_slice.compare import (
@@ -112,6 +113,9 @@ def run_on_examples(
         return "not run: the file holds no example inputs"
     args, kwargs = exported.example_inputs
     inputs = pytree.tree_leaves((args, kwargs))
+    missing = _operators(aliased) - set(_get_operator_names())
+    if missing:
+        return f"not run: this process has no kernel of {', '.join(sorted(missing))}"
     try:
         got = LoadedProgram(aliased)(*copy.deepcopy(inputs))
         want = LoadedProgram(stock)(*copy.deepcopy(inputs))
@@ -125,6 +129,12 @@ def run_on_examples(
     raise CommandError(
         ExitCode.FAILED_CHECK, "outputs on the example inputs differ from stock's"
     )
+
+
+def _operators(manager: ExecutorchProgramManager) -> set[str]:
+    plans = manager.executorch_program.execution_plan
+    operators = [operator for plan in plans for operator in plan.operators]
+    return {".".join(filter(None, (op.name, op.overload))) for op in operators}
 
 
 def program_arenas(manager: ExecutorchProgramManager) -> list[Arena]:
