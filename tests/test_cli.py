@@ -183,7 +183,7 @@ def test_kernels_that_this_process_has_not(
     monkeypatch.setattr(lowering, "_get_operator_names", list)
     assert run("lower", files.saved, "-o", tmp_path / "out.pte") == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "not run: this process has no kernel of aten::add.out, aten::exp.out" in printed
+    assert "this process has no kernel of aten::add.out, aten::exp.out," in printed
 
 
 def test_no_file_is_overwritten_by_another(
