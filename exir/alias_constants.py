@@ -66,9 +66,9 @@ def mark_unique_constants(programs: Collection[ExportedProgram]) -> None:
             if is_fixed and _is_sliced(node):
                 sliced.add(node)
     with_size = Counter(tensor.nbytes for tensor in constants.values())
-    in_doubt = {n for n in sliced if with_size[constants[n].nbytes] > 1}
-    sizes = {constants[node].nbytes for node in in_doubt}
-    contents = {n: _digest(t) for n, t in constants.items() if t.nbytes in sizes}
+    in_doubt = {constants[node].nbytes for node in sliced}
+    in_doubt &= {nbytes for nbytes, count in with_size.items() if count > 1}
+    contents = {n: _digest(t) for n, t in constants.items() if t.nbytes in in_doubt}
     with_content = Counter(contents.values())
     for node in constants:
         is_once = node not in contents or with_content[contents[node]] == 1
@@ -85,7 +85,7 @@ def _is_sliced(node: Node) -> bool:
 
 
 def _digest(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().contiguous().reshape(-1)
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
     return hashlib.sha256(flat.view(torch.uint8).numpy()).digest()
 
 
