@@ -52,7 +52,12 @@ PIECES = {
 }
 
 # Parts of constants that the program holds instead.
-STORED = {"position_tables": 12}
+STORED = {
+    "mha_qkv_unbind": 1,
+    "llama_handwritten_prefill_interleaved": 2,
+    "moe_topk_experts": 8,
+    "position_tables": 12,
+}
 
 # Why copies of the view family stay: their data moves, they are returned, nothing
 # is known of them before the program runs, or the arena would grow.
