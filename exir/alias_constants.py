@@ -17,14 +17,14 @@ from collections import Counter
 from typing import Any, Collection, Dict, Iterable, List, NamedTuple, Set
 
 import torch
+from executorch.exir._serialize.padding import aligned_size
 from executorch.exir.passes.constant_prop_pass import get_constant_placeholder_dict
 from executorch_slice.exir.alias_copy import Copy
+from executorch_slice.exir.alias_decision import Reason
 from executorch_slice.exir.alias_effects import MemoryEffects
 from executorch_slice.exir.alias_layout import (
     CONVERSIONS,
     family_of,
-    has_static_arguments,
-    is_dense_tensor,
     overload_of,
     PIECE_FAMILY,
     SLICE_FAMILY,
@@ -110,9 +110,13 @@ def parts_to_store(
         if base.meta.get(IS_UNIQUE, False) and base.meta["spec"].const:
             parts = _parts(base, by_base, effects)
             held = {part.how: part.copy for part in parts if part.is_read}
-            needed = sum(_padded_nbytes(copy.node, alignment) for copy in held.values())
+            needed = sum(
+                aligned_size(copy.node.meta["spec"].nbytes(), alignment)
+                for copy in held.values()
+            )
             is_needed = any(not part.copy.is_whole for part in parts)
-            if is_needed and needed <= _padded_nbytes(base, alignment):
+            stored = aligned_size(base.meta["spec"].nbytes(), alignment)
+            if is_needed and needed <= stored:
                 found += [part.copy for part in parts]
     return found
 
@@ -148,11 +152,9 @@ def _parts(
 
 
 def _may_be_stored(copy: Copy, effects: MemoryEffects) -> bool:
-    specs = [copy.node.meta.get("spec"), copy.base.meta.get("spec")]
     return (
         (copy.family in _TAKING or copy.is_whole)
-        and all(is_dense_tensor(s) and s.is_static_shape_tensor for s in specs)
-        and has_static_arguments(copy.source)
+        and copy.reason in (Reason.SAFE, Reason.NOT_DENSE)  # static, with specs
         and copy.node not in effects.writes
         and all(user.op != "output" for user in copy.node.users)
         and (
@@ -160,11 +162,6 @@ def _may_be_stored(copy: Copy, effects: MemoryEffects) -> bool:
             or all(user.target is operator.getitem for user in copy.source.users)
         )
     )
-
-
-def _padded_nbytes(node: Node, alignment: int) -> int:
-    nbytes: int = node.meta["spec"].nbytes()
-    return -(-nbytes // alignment) * alignment
 
 
 def part_of_constant(program: ExportedProgram, node: Any) -> torch.Tensor:

@@ -118,9 +118,9 @@ def planned_memory(config: Any, name: Optional[str]) -> PlannedMemory:
     if isinstance(planner, dict):
         default = upstream.ExecutorchBackendConfig().memory_planning_pass
         planner = planner.get(name, default)
-    alignment = None if config.external_constants else ALIGNMENT
-    if alignment is not None and config.constant_tensor_alignment is not None:
-        alignment = config.constant_tensor_alignment
+    alignment = config.constant_tensor_alignment or ALIGNMENT
+    if config.external_constants:
+        alignment = None
     if type(planner) is not MemoryPlanningPass or not _is_shipped(planner):
         return PlannedMemory(trusted=False, constant_alignment=alignment)
     return PlannedMemory(

@@ -75,16 +75,16 @@ def _permuted(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def all_pairs(
-    agree: Callable[[Any, Any], bool], got: list[Any], want: list[Any]
+    agree: Callable[[Tensor, Tensor], bool], got: list[Any], want: list[Any]
 ) -> bool:
-    """Whether there are as many of both, and each two of them agree."""
-    return len(got) == len(want) and all(map(agree, got, want))
+    """Whether there are as many of both, and each two tensors or other values agree."""
+    return len(got) == len(want) and all(
+        agree(g, w) if isinstance(g, Tensor) and isinstance(w, Tensor) else g == w
+        for g, w in zip(got, want)
+    )
 
 
-def same_bits(got: Any, want: Any) -> bool:
-    """Whether two outputs are the same; those that are no tensors count by value."""
-    if not isinstance(got, Tensor) or not isinstance(want, Tensor):
-        return bool(got == want)
+def same_bits(got: Tensor, want: Tensor) -> bool:
     alike: bool = got.dtype == want.dtype and got.shape == want.shape
     return alike and torch.equal(_bytes(got), _bytes(want))
 
@@ -93,9 +93,7 @@ def _bytes(x: Tensor) -> Tensor:
     return x.reshape(-1).view(torch.uint8)
 
 
-def close(got: Any, want: Any) -> bool:
-    """Whether two outputs are the same within float32 rounding."""
-    if not isinstance(got, Tensor) or not isinstance(want, Tensor):
-        return bool(got == want)
+def close(got: Tensor, want: Tensor) -> bool:
+    """Whether two tensors are the same within float32 rounding."""
     alike: bool = got.shape == want.shape
     return alike and torch.allclose(got, want, rtol=1e-4, atol=1e-5)
