@@ -269,6 +269,18 @@ def test_output_fits_and_is_plain_when_piped(
     assert "\x1b" not in printed
 
 
+def test_a_terminal_shows_colours_and_progress(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    assert run("explain", files.saved) == 0
+    captured = capsys.readouterr()
+    coloured = [row for row in captured.out.splitlines() if "\x1b[33m" in row]
+    assert len(coloured) == 1 and REASON in coloured[0]
+    assert "lowering" in captured.err
+
+
 BROKEN = {
     "empty": b"",
     "random": bytes(range(256)) * 8,

@@ -14,7 +14,7 @@ from executorch_slice import decisions
 from executorch_slice.compare import lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost
 from executorch_slice.demo_models import MODELS
-from executorch_slice.tables import add_costs, cost_table
+from executorch_slice.tables import add_costs, cost_table, progress
 from rich.console import Console
 
 RUNS = 4
@@ -26,7 +26,7 @@ def run_demo(console: Console) -> int:
     programs: dict[str, ExecutorchProgramManager] = {}
     differing: list[str] = []
     for name, build in MODELS.items():
-        with warnings.catch_warnings(), console.status(f"lowering {name} twice"):
+        with warnings.catch_warnings(), progress(f"lowering {name} twice"):
             warnings.simplefilter("ignore")
             module, inputs = build()
             edge = to_edge(torch.export.export(module, inputs))

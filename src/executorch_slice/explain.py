@@ -110,7 +110,8 @@ def _print_decisions(console: Console, found: Decisions) -> None:
     columns = "node", "verdict", "reason", "bytes", "line of the model"
     rows = table(*columns, right=("bytes",))
     for d in found:
-        rows.add_row(d.node, d.verdict, d.reason.name, f"{d.nbytes:,}", d.source)
+        cells = d.node, d.verdict, d.reason.name, f"{d.nbytes:,}", d.source
+        rows.add_row(*cells, style="yellow" if d.verdict == "copy" else None)
     if found:
         console.print(rows)
     for reason in dict.fromkeys(d.reason for d in found if d.verdict != "alias"):

@@ -9,7 +9,8 @@
 from executorch_slice.cost import ProgramCost
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.status import Status
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.table import Table
 
 
@@ -22,9 +23,19 @@ def table(*headings: str, right: tuple[str, ...] = ()) -> Table:
     return made
 
 
-def progress(what: str) -> Status:
-    """Shows that something takes long, on a terminal only."""
-    return Console(stderr=True).status(what)
+def progress(what: str) -> Live:
+    """Shows that something takes long, on a terminal only.
+
+    What the runtime prints meanwhile is not redirected: it comes in parts of lines.
+    """
+    return Live(
+        Spinner("dots", what, style="green"),
+        console=Console(stderr=True),
+        refresh_per_second=12.5,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
 
 
 def cost_table() -> Table:

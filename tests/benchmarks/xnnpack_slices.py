@@ -98,7 +98,7 @@ CASES: dict[str, Callable[[], Case]] = {
         Between(rotary, nn.Linear(128, 128)), (torch.randn(64, 128),)
     ),
     "add, patch merging": lambda: Case(
-        Between(lambda x: patches(x + 1)), (torch.randn(1, 56, 56, 96),)
+        Between(lambda x: patches(x + x)), (torch.randn(1, 56, 56, 96),)
     ),
     "Focus on an input of 320": lambda: Case(
         Between(focus, after=nn.Conv2d(12, 32, 3, padding=1)),
