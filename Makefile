@@ -6,13 +6,16 @@ EXECUTORCH ?= 1.5.1
 
 N ?= 1000
 
-.PHONY: demo test kernels-test lint format bench parity fuzz clean
+.PHONY: demo test models-test kernels-test lint format bench parity fuzz clean
 
 demo: $(VENV)/.demo
 	$(BIN)/executorch-slice demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+models-test: $(VENV)/.bench $(VENV)/.test
+	$(BIN)/python -m pytest -rs tests/test_hugging_face.py
 
 kernels-test: $(VENV)/.test
 	$(BIN)/python -m pytest -rs kernels tests/test_kernels.py tests/test_load_kernels.py
@@ -23,7 +26,7 @@ lint: $(VENV)/.lint
 format: $(VENV)/.lint
 	$(BIN)/python tools/lint.py --fix
 
-bench: $(VENV)/.demo
+bench: $(VENV)/.bench
 	$(BIN)/python tests/benchmarks/bench.py
 	$(BIN)/python tests/benchmarks/lowering_cost.py
 
@@ -42,6 +45,10 @@ $(VENV)/bin/python:
 $(VENV)/.demo: pyproject.toml setup.py | $(VENV)/bin/python
 	$(BIN)/pip install -q torch==2.13.0 executorch==$(EXECUTORCH)
 	$(BIN)/pip install -q -e .
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.demo
+	$(BIN)/pip install -q -e '.[models]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo

@@ -7,7 +7,6 @@
 """The hand-written zoo: how much is aliased, and that the numbers stay."""
 
 import pytest
-import torch
 from executorch.exir import to_edge
 from executorch_slice import decisions
 from executorch_slice.compare import lower, lower_stock, outputs_agree
@@ -70,10 +69,7 @@ TIGHT = {"nn_lstm", "nn_gru_time_major", "dit_adaln"}
 @pytest.mark.parametrize("name", ZOO)
 def test_model(name: str) -> None:
     case = ZOO[name]()
-    exported = torch.export.export(
-        case.module, case.inputs, dynamic_shapes=case.dynamic_shapes
-    )
-    edge = to_edge(exported)
+    edge = to_edge(case.export())
     stock, aliased = lower_stock(edge), lower(edge)
     found: list[Decision] = []
     others: list[Decision] = []

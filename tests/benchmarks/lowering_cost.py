@@ -93,11 +93,11 @@ def repeated(edge: EdgeProgramManager, times: int) -> EdgeProgramManager:
 
 
 def export_model(name: str) -> EdgeProgramManager:
-    return export(BUILDERS[name]())
+    return to_edge(BUILDERS[name]().export())
 
 
 def chain(nodes: int, share: int) -> EdgeProgramManager:
-    edge = export(Case(Chain(share), (torch.ones(1, 64, 4),)))
+    edge = to_edge(Case(Chain(share), (torch.ones(1, 64, 4),)).export())
     return repeated(edge, max(nodes // SEGMENT, 1))
 
 
@@ -144,14 +144,6 @@ def measure(edge: EdgeProgramManager, pairs: int) -> Cost:
         statistics.median(before),
         statistics.median(a / b for a, b in zip(after, before)),
         statistics.median(verifying) / statistics.median(after),
-    )
-
-
-def export(case: Case) -> EdgeProgramManager:
-    return to_edge(
-        torch.export.export(
-            case.module.eval(), case.inputs, dynamic_shapes=case.dynamic_shapes
-        )
     )
 
 

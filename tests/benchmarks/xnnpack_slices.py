@@ -129,8 +129,7 @@ if find_spec("transformers") is not None:
 
 def lower(case: Case, strided_slices: bool) -> ExecutorchProgramManager:
     partitioner = XnnpackPartitioner(strided_slices=strided_slices)
-    exported = torch.export.export(case.module.eval(), case.inputs)
-    edge = to_edge_transform_and_lower(exported, partitioner=[partitioner])
+    edge = to_edge_transform_and_lower(case.export(), partitioner=[partitioner])
     return edge.to_executorch()
 
 

@@ -9,10 +9,6 @@
 `ZOO[name]()` builds a case, in eval mode, the same one each time.
 """
 
-from collections.abc import Callable
-
-import torch
-
 from .audio import (
     ctc_beam_frame_pick,
     demucs_like_skip_trim,
@@ -20,7 +16,7 @@ from .audio import (
     tcn_chomp,
     wavenet_gated,
 )
-from .case import Case
+from .case import by_name, Case
 from .detection import pointnet_xyz, rcnn_bbox_decode, yolov8_like
 from .recurrent import lstm_cell_loop, lstm_cell_loop_b4, nn_gru_time_major, nn_lstm
 from .tabular import dlrm_tabular, robot_policy_gaussian
@@ -48,50 +44,36 @@ from .vision import (
 
 __all__ = ["Case", "ZOO"]
 
-
-def _seeded(builder: Callable[[], Case]) -> Callable[[], Case]:
-    def build() -> Case:
-        torch.manual_seed(0)
-        case = builder()
-        case.module.eval().requires_grad_(False)
-        return case
-
-    return build
-
-
-ZOO: dict[str, Callable[[], Case]] = {
-    builder.__name__: _seeded(builder)
-    for builder in (
-        nn_lstm,
-        nn_gru_time_major,
-        lstm_cell_loop,
-        lstm_cell_loop_b4,
-        shufflenet_v2,
-        shufflenet_v2_b4,
-        yolov8_like,
-        unet_center_crop,
-        tcn_chomp,
-        wavenet_gated,
-        densenet,
-        ghostnet,
-        espcn_pixelshuffle,
-        vae_encoder,
-        dit_adaln,
-        mha_qkv_unbind,
-        nn_transformer_encoder,
-        llama_handwritten_prefill_interleaved,
-        dyn_llama_prefill,
-        medusa_spec_heads,
-        glu_mlp_mixer,
-        streaming_kws_ring_buffer,
-        demucs_like_skip_trim,
-        robot_policy_gaussian,
-        rcnn_bbox_decode,
-        pointnet_xyz,
-        dlrm_tabular,
-        moe_topk_experts,
-        batched_experts_select,
-        position_tables,
-        ctc_beam_frame_pick,
-    )
-}
+ZOO = by_name(
+    nn_lstm,
+    nn_gru_time_major,
+    lstm_cell_loop,
+    lstm_cell_loop_b4,
+    shufflenet_v2,
+    shufflenet_v2_b4,
+    yolov8_like,
+    unet_center_crop,
+    tcn_chomp,
+    wavenet_gated,
+    densenet,
+    ghostnet,
+    espcn_pixelshuffle,
+    vae_encoder,
+    dit_adaln,
+    mha_qkv_unbind,
+    nn_transformer_encoder,
+    llama_handwritten_prefill_interleaved,
+    dyn_llama_prefill,
+    medusa_spec_heads,
+    glu_mlp_mixer,
+    streaming_kws_ring_buffer,
+    demucs_like_skip_trim,
+    robot_policy_gaussian,
+    rcnn_bbox_decode,
+    pointnet_xyz,
+    dlrm_tabular,
+    moe_topk_experts,
+    batched_experts_select,
+    position_tables,
+    ctc_beam_frame_pick,
+)

@@ -6,10 +6,13 @@
 
 """What a model of the zoo is made of, and blocks that several share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Optional
 
+import torch
 from torch import nn, Tensor
+from torch.export import ExportedProgram
 
 
 @dataclass
@@ -19,6 +22,30 @@ class Case:
     module: nn.Module
     inputs: tuple[Tensor, ...]
     dynamic_shapes: Optional[dict[str, Any]] = None
+    strict: bool = False
+
+    def export(self) -> ExportedProgram:
+        return torch.export.export(
+            self.module.eval(),
+            self.inputs,
+            dynamic_shapes=self.dynamic_shapes,
+            strict=self.strict,
+        )
+
+
+def by_name(*builders: Callable[[], Case]) -> dict[str, Callable[[], Case]]:
+    """The builders by their names; each makes the same case each time, in eval mode."""
+    return {builder.__name__: _seeded(builder) for builder in builders}
+
+
+def _seeded(builder: Callable[[], Case]) -> Callable[[], Case]:
+    def build() -> Case:
+        torch.manual_seed(0)
+        case = builder()
+        case.module.eval().requires_grad_(False)
+        return case
+
+    return build
 
 
 class ConvBnAct(nn.Sequential):

@@ -1,0 +1,50 @@
+# Copyright (c) executorch-slice contributors.
+# All rights reserved.
+#
+# This source code is licensed under the BSD-style license found in the
+# LICENSE file in the root directory of this source tree.
+
+"""Calls of models by argument names, and sizes that many of them share."""
+
+from typing import Any
+
+from torch import nn, Tensor
+
+from ..case import Case
+
+WORDS = 512
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+}
+
+
+class Named(nn.Module):
+    """Calls a model with arguments by name, and returns some of its results."""
+
+    def __init__(
+        self,
+        called: nn.Module,
+        arguments: tuple[str, ...],
+        results: tuple[str, ...],
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.called = called
+        self.arguments = arguments
+        self.results = results
+        self.options = options
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        found = self.called(**dict(zip(self.arguments, inputs)), **self.options)
+        return tuple(getattr(found, name) for name in self.results)
+
+
+def case(called: nn.Module, results: str, /, **arguments: Any) -> Case:
+    """Tensors among the arguments are inputs; all else is part of the model."""
+    inputs = {k: v for k, v in arguments.items() if isinstance(v, Tensor)}
+    options = {k: v for k, v in arguments.items() if k not in inputs}
+    named = Named(called, tuple(inputs), tuple(results.split()), options)
+    return Case(named, tuple(inputs.values()))
