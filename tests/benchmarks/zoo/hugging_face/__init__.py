@@ -9,14 +9,13 @@
 `MODELS[name]()` builds a case, in eval mode, the same one each time.
 """
 
-import os
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+import transformers
 
 from ..case import by_name
 from . import audio, text, vision
 
 __all__ = ["MODELS"]
+
+transformers.logging.set_verbosity_error()
 
 MODELS = by_name(*text.MODELS, *vision.MODELS, *audio.MODELS)
