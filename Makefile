@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-models-test: $(VENV)/.bench $(VENV)/.test
+models-test: $(VENV)/.models $(VENV)/.test
 	$(BIN)/python -m pytest -rs tests/test_hugging_face.py
 
 kernels-test: $(VENV)/.test
@@ -26,7 +26,7 @@ lint: $(VENV)/.lint
 format: $(VENV)/.lint
 	$(BIN)/python tools/lint.py --fix
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.models
 	$(BIN)/python tests/benchmarks/bench.py
 	$(BIN)/python tests/benchmarks/lowering_cost.py
 
@@ -47,7 +47,7 @@ $(VENV)/.demo: pyproject.toml setup.py | $(VENV)/bin/python
 	$(BIN)/pip install -q -e .
 	touch $@
 
-$(VENV)/.bench: $(VENV)/.demo
+$(VENV)/.models: $(VENV)/.demo
 	$(BIN)/pip install -q -e '.[models]'
 	touch $@
 

@@ -163,6 +163,17 @@ def shifted(arg: Any, by: int) -> Any:
     return arg
 
 
+def assert_no_larger(
+    stock: ExecutorchProgramManager, aliased: ExecutorchProgramManager
+) -> None:
+    """Neither more instructions nor more bytes than stock's program."""
+    before, after = program_cost(stock), program_cost(aliased)
+    assert after.slice_instructions <= before.slice_instructions
+    assert after.instructions <= before.instructions
+    assert after.pte_bytes <= before.pte_bytes
+    assert after.arena_bytes <= before.arena_bytes
+
+
 def slice_kernels(manager: ExecutorchProgramManager) -> int:
     return program_cost(manager).slice_instructions
 

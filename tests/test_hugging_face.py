@@ -6,54 +6,47 @@
 
 """Models of Hugging Face transformers; `make models-test` installs it."""
 
-import copy
-
 import pytest
 import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import EdgeProgramManager, to_edge, to_edge_transform_and_lower
+from alias_testing import assert_no_larger
+from bench import to_edge_xnnpack
+from executorch.devtools.backend_debug import get_delegation_info
+from executorch.exir import EdgeProgramManager, to_edge
 from executorch_slice import disabled
 from executorch_slice.compare import LoadedProgram, lower, lower_stock, outputs_agree
 from executorch_slice.cost import program_cost
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
 
 from zoo.hugging_face import MODELS  # noqa: E402, needs transformers
+from zoo.hugging_face.vision import pixels, swin_t  # noqa: E402, needs transformers
 
 
 def undelegated(edge: EdgeProgramManager) -> int:
     """Ops outside of delegates."""
-    nodes = edge.exported_program().graph.nodes
-    names = [str(n.target) for n in nodes if n.op == "call_function"]
-    return sum(
-        "getitem" not in n and "executorch_call_delegate" not in n for n in names
-    )
+    found = get_delegation_info(edge.exported_program().graph_module)
+    ops = found.delegation_by_operator.values()
+    return sum(op.non_delegated for op in ops if op.op_type != "getitem")
 
 
 def test_swin_t_beside_xnnpack() -> None:
     """Of the ops that stock leaves outside of the delegates, 24 are strided slices."""
     torch.manual_seed(0)
-    model = transformers.SwinForImageClassification(transformers.SwinConfig()).eval()
-    exported = torch.export.export(model, (torch.randn(1, 3, 224, 224),))
-
-    def to_xnnpack() -> EdgeProgramManager:
-        return to_edge_transform_and_lower(
-            copy.deepcopy(exported), partitioner=[XnnpackPartitioner()]
-        )
-
+    case = swin_t()
+    exported = case.export()
     with disabled():
-        edge = to_xnnpack()
+        edge = to_edge_xnnpack(exported)
         before, stock = undelegated(edge), LoadedProgram(edge.to_executorch())
-    edge = to_xnnpack()
+    edge = to_edge_xnnpack(exported)
     assert before - undelegated(edge) == 24
     aliased = edge.to_executorch()
     assert program_cost(aliased).slice_instructions == 0
     ours = LoadedProgram(aliased)
     for _ in range(2):
-        image = torch.randn(1, 3, 224, 224)
-        (got,), (want,) = ours(image), stock(image)
+        image = pixels(size=224)
+        (got,), (want,), (eager,) = ours(image), stock(image), case.module(image)
         assert torch.equal(got, want)
-        torch.testing.assert_close(got, model(image).logits, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(got, eager, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -62,7 +55,5 @@ def test_model(name: str) -> None:
     edge = to_edge(case.export())
     stock, aliased = lower_stock(edge), lower(edge)
     assert outputs_agree(case.module, case.inputs, stock, aliased, runs=2)
-    before, after = program_cost(stock), program_cost(aliased)
-    assert after.instructions < before.instructions
-    assert after.arena_bytes <= before.arena_bytes
-    assert after.pte_bytes <= before.pte_bytes
+    assert_no_larger(stock, aliased)
+    assert program_cost(aliased).instructions < program_cost(stock).instructions

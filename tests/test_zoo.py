@@ -7,10 +7,11 @@
 """The hand-written zoo: how much is aliased, and that the numbers stay."""
 
 import pytest
+from alias_testing import assert_no_larger
 from executorch.exir import to_edge
 from executorch_slice import decisions
 from executorch_slice.compare import lower, lower_stock, outputs_agree
-from executorch_slice.cost import program_cost, SLICE_FAMILY
+from executorch_slice.cost import SLICE_FAMILY
 from executorch_slice.exir.alias_decision import Decision, Reason
 from zoo import ZOO
 
@@ -83,8 +84,4 @@ def test_model(name: str) -> None:
     assert (given_up > 0) == (name in TIGHT)
     assert {d.reason for d in others if d.verdict == "copy"} <= UNAVOIDABLE
     assert outputs_agree(case.module, case.inputs, stock, aliased, runs=2)
-    before, after = program_cost(stock), program_cost(aliased)
-    assert after.slice_instructions <= before.slice_instructions
-    assert after.instructions <= before.instructions
-    assert after.pte_bytes <= before.pte_bytes
-    assert after.arena_bytes <= before.arena_bytes
+    assert_no_larger(stock, aliased)

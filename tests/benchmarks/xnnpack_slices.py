@@ -77,20 +77,6 @@ def mlp(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
 
-class SwinTiny(nn.Module):
-    """Swin-T of Hugging Face transformers, with random weights."""
-
-    def __init__(self) -> None:
-        from transformers import SwinConfig, SwinForImageClassification
-
-        super().__init__()
-        self.model = SwinForImageClassification(SwinConfig())
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model(x).logits
-        return logits
-
-
 CASES: dict[str, Callable[[], Case]] = {
     "conv, [::2, ::2], relu, conv at 56": lambda: halved_image(16, 56),
     "the same at 57 (padded)": lambda: halved_image(16, 57),
@@ -124,7 +110,9 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
 }
 if find_spec("transformers") is not None:
-    CASES["Swin-T"] = lambda: Case(SwinTiny(), (torch.randn(1, 3, 224, 224),))
+    from zoo.hugging_face.vision import swin_t
+
+    CASES["Swin-T"] = swin_t
 
 
 def lower(case: Case, strided_slices: bool) -> ExecutorchProgramManager:

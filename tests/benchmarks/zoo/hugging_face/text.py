@@ -12,28 +12,19 @@ from torch import nn, Tensor
 from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
 from ..case import Case
-from .named import case, WORDS
+from .named import case, MEDIUM, SPECIAL_TOKENS, tokens, WORDS
 
-TEXT = {
-    "vocab_size": WORDS,
-    "hidden_size": 128,
-    "intermediate_size": 512,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-}
-DECODER = TEXT | {
-    "intermediate_size": 384,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+TEXT = MEDIUM | {"vocab_size": WORDS}
+DECODER = (
+    TEXT
+    | SPECIAL_TOKENS
+    | {
+        "intermediate_size": 384,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+    }
+)
 CACHE = 64  # tokens
-
-
-def tokens(batch: int = 1, length: int = 32) -> Tensor:
-    return torch.randint(5, 500, (batch, length))
 
 
 def text(called: nn.Module, results: str, batch: int = 1) -> Case:

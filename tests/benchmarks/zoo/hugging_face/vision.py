@@ -8,23 +8,26 @@
 
 import torch
 import transformers as T
-from torch import nn
+from torch import nn, Tensor
 
 from ..case import Case
-from .named import case, SMALL, WORDS
+from .named import case, MEDIUM, SMALL, SPECIAL_TOKENS, tokens, WORDS
 
-IMAGE = {
-    "image_size": 64,
-    "patch_size": 8,
-    "hidden_size": 128,
-    "intermediate_size": 512,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-}
+IMAGE = MEDIUM | {"image_size": 64, "patch_size": 8}
+
+
+def pixels(batch: int = 1, size: int = 64) -> Tensor:
+    return torch.randn(batch, 3, size, size)
 
 
 def image(called: nn.Module, results: str = "logits", batch: int = 1) -> Case:
-    return case(called, results, pixel_values=torch.randn(batch, 3, 64, 64))
+    return case(called, results, pixel_values=pixels(batch))
+
+
+def swin_t() -> Case:
+    """Swin-T in its full size, for tests and benchmarks of its own."""
+    classifier = T.SwinForImageClassification(T.SwinConfig())
+    return case(classifier, "logits", pixel_values=pixels(size=224))
 
 
 def swin_of(stages: int) -> nn.Module:
@@ -56,8 +59,7 @@ def deit_teacher() -> Case:
 
 
 def dinov2() -> Case:
-    sizes = {k: v for k, v in IMAGE.items() if k != "intermediate_size"}
-    config = T.Dinov2Config(**sizes, use_swiglu_ffn=True)
+    config = T.Dinov2Config(**IMAGE, use_swiglu_ffn=True)
     return image(T.Dinov2ForImageClassification(config))
 
 
@@ -143,7 +145,7 @@ def detr() -> Case:
     return case(
         T.DetrForObjectDetection(config),
         "logits pred_boxes",
-        pixel_values=torch.randn(1, 3, 64, 64),
+        pixel_values=pixels(),
         pixel_mask=torch.ones(1, 64, 64, dtype=torch.long),
     )
 
@@ -182,17 +184,16 @@ def timesformer() -> Case:
 
 def clip() -> Case:
     words = {"vocab_size": WORDS, "max_position_embeddings": 32}
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     config = T.CLIPConfig(
-        text_config=SMALL | words | special,
+        text_config=SMALL | words | SPECIAL_TOKENS,
         vision_config=SMALL | {"image_size": 64, "patch_size": 16},
         projection_dim=64,
     )
     return case(
         T.CLIPModel(config),
         "logits_per_image logits_per_text",
-        input_ids=torch.randint(5, 500, (2, 16)),
-        pixel_values=torch.randn(1, 3, 64, 64),
+        input_ids=tokens(batch=2, length=16),
+        pixel_values=pixels(),
     )
 
 
